@@ -19,8 +19,8 @@ HEAD: Final = ("set", "torch", "GPUs", "driver", "CUDA", "NCCL", "measured", "ca
 COUNTS: Final = ("cells", "red", "explained", "answered")
 TERMS: Final = (
     "`explained`: red cells with a known cause. `answered`: red cells with a fix that runs verified, or for which a "
-    "search found none within its budget. `case code` is the digest of all case code that took part. A run from before "
-    "drivers were recorded has none."
+    "search found none within its budget. `case code` is the digest of all case code that took part. Drivers are "
+    "not recorded of early runs."
 )
 
 

@@ -22,7 +22,7 @@ from reports.answers.fixes import remedies
 from reports.results.grid import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from cases.space.verdict import Verdict
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reports.results.stored_results import StoredResults
 
 CUDA: Final = "cuda"
+NOT_RECORDED: Final = "not recorded"
 DEFAULT: Final = frozenset(case.id for case in PROFILES["default"].cases)
 
 
@@ -153,15 +154,10 @@ def fact(outcomes: Iterable[Outcome], name: str) -> set[str]:
 
 
 def drivers_by_set(runs: Iterable[StoredResults]) -> dict[str, set[str]]:
-    """The drivers of the GPU runs of each set; a run before drivers were recorded has none."""
+    """The drivers of the GPU runs of each set, ``NOT_RECORDED`` of a run from before drivers were recorded."""
     found: dict[str, set[str]] = {}
-    for key, driver in recorded_drivers(runs):
-        found.setdefault(key, set()).add(driver)
-    return found
-
-
-def recorded_drivers(runs: Iterable[StoredResults]) -> Iterator[tuple[str, str]]:
     for run in runs:
-        driver = str(run.record.facts.get("driver", ""))
-        if run.device == CUDA and driver:
-            yield from ((column.key, driver) for column in run.sets)
+        driver = str(run.record.facts.get("driver") or NOT_RECORDED)
+        for column in run.sets if run.device == CUDA else ():
+            found.setdefault(column.key, set()).add(driver)
+    return found
