@@ -243,17 +243,23 @@ class FixSearch:
         runs += [(candidate.to_set, candidate.to_case, 1) for each in candidates.values() for candidate in each]
         self.measure(runs)
         for task, each in candidates.items():
-            ran = {candidate.cell for candidate in each if self.ran(candidate)}
-            task.measured |= ran
-            if kind is Kind.VERSIONS:
-                task.skipped |= {
-                    candidate.to_set.key: self.why_not(candidate) for candidate in each if candidate.cell not in ran
-                }
-            if label:
-                task.tried[label] += len(ran)
+            self.record(kind, label, task, each)
         self.close_tasks_that_are_not_red(list(candidates))
         self.choose(kind, {task: list(each) for task, each in candidates.items() if task not in self.closed})
-        unfinished = set(self.unfinished(self.tasks))  # more waves may find a fix of these
+        self.note_decided()
+
+    def record(self, kind: Kind, label: str, task: FixTask, candidates: Sequence[Neighbour]) -> None:
+        """Record at a task which candidates ran, and why the others did not."""
+        ran = {each.cell for each in candidates if self.ran(each)}
+        task.measured |= ran
+        if kind is Kind.VERSIONS:
+            task.skipped |= {each.to_set.key: self.why_not(each) for each in candidates if each.cell not in ran}
+        if label:
+            task.tried[label] += len(ran)
+
+    def note_decided(self) -> None:
+        """Pass on what is decided; more waves may find a fix of the others."""
+        unfinished = set(self.unfinished(self.tasks))
         self.note(self.fixes(task for task in self.tasks if task not in unfinished))
 
     def measure(self, runs: Iterable[tuple[VersionSet, Case, int]]) -> None:
