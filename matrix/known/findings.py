@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from matrix.known import known_problems
 from matrix.known.conditions import Condition  # noqa: TC001 - pydantic reads annotations
+from matrix.known.error_size import Size  # noqa: TC001 - pydantic reads annotations
 from matrix.known.known_problems import Problem, Row, ThreadLink
 from matrix.versions.sets import PACKAGES
 
@@ -75,7 +76,8 @@ class Finding(Problem):
 
     ``package`` has the error, in ``versions`` if its releases were tried, and else in the releases around which the
     cells of the row are red. ``when`` are the conditions on a job, one of which is enough; see ``conditions``. With
-    ``numbers_only`` a logged or returned number is wrong, and the training is right.
+    ``numbers_only`` a logged or returned number is wrong, and the training is right. ``size`` is that of the error for
+    models, adapters and data that people use.
     """
 
     kind: FindingKind
@@ -88,6 +90,7 @@ class Finding(Problem):
     searched: Search | None = None
     documented: str = Field("", pattern=r"^(https://\S+)?$")
     stock_api: bool = True
+    size: Size | None = None
 
     @property
     def is_bug(self) -> bool:
@@ -133,6 +136,8 @@ class Finding(Problem):
             )
         if self.is_bug == bool(self.documented):
             raise ValueError('documented= is the address that shows why a row is no bug; its kind is "bug" without it')
+        if self.size and not self.is_bug:
+            raise ValueError("size= is for errors; leave it out of behaviour that is no bug")
         if not self.stock_api and not self.note:
             raise ValueError("stock_api = false needs a note on how the cells differ from a user's calls")
         return self

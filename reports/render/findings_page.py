@@ -14,6 +14,7 @@ from reports.results.known_results import Reproduction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from matrix.known.error_size import Size
     from matrix.known.findings import Search, Thread
     from matrix.known.script_runs import ScriptRun
     from matrix.run.outcome import RunRecord
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 SILENT: Final = "nothing is raised or logged"
 NOT_STOCK: Final = "Not measured with the stock API; see the last line."
 SCRIPTS: Final = "../../matrix/known/reproducers"  # from the published page
+SIZES: Final = "../../matrix/known/sizes"
 ANSWERS: Final = {
     Answer.SHOWN: "shown on",
     Answer.RIGHT: "right on",
@@ -150,8 +152,20 @@ def details(row: Finding, each: ProblemResult, runs: Sequence[ScriptRun]) -> Ite
     yield from cells(each)
     if runs:
         yield script(row, runs)
+    if row.size:
+        yield size(row.size)
     if row.note:
         yield text(row.note)
+
+
+def size(each: Size) -> str:
+    """Return how large the error is on released sizes, with the script that measured it."""
+    if each.same:
+        return f"Size, for any model: {text(each.same)}"
+    if each.unmeasured:
+        return f"Size not measured: {text(each.unmeasured)}"
+    link = f"[{text(each.script.removeprefix('sizes/'))}]({SIZES}/{each.path})"
+    return f"Size: {text(each.shows)}. {text(each.setting)}; {link}, {text(each.versions)}, {each.day}"
 
 
 def script(row: Finding, runs: Sequence[ScriptRun]) -> str:

@@ -136,6 +136,7 @@ def of_finding(row: Finding) -> dict[str, Any]:
                 "searched",
                 "documented",
                 "stock_api",
+                "size",
                 "former",
             },
         ),

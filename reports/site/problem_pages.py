@@ -33,6 +33,7 @@ DEFAULTS: Final = {
     "documented": "",
     "stock_api": True,
     "numbers_only": False,
+    "size": None,
 }
 
 

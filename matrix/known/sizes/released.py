@@ -1,8 +1,14 @@
-"""Models of released sizes with random weights, and how far results of such models are off."""
+"""Models of released sizes with random weights, and how far results of such models are off.
+
+The scripts in the folders run from this one: ``PYTHONPATH=. python models/packed-documents-share-a-cache.py``.
+"""
+
+import sys
 
 import torch
 import transformers
 
+STACK = ("torch", "transformers", "peft", "accelerate", "trl", "bitsandbytes")
 # huggingface.co/HuggingFaceTB/SmolLM-135M, config.json
 SMOLLM_135M = {
     "vocab_size": 49152,
@@ -54,6 +60,6 @@ def changed_tokens(found, expected):
 
 
 def report(setting, **results):
-    """Print the setting and the versions, and each result with three digits."""
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    """Print the setting and the versions of the imported libraries, and each result with three digits."""
+    versions = ", ".join(f"{name} {sys.modules[name].__version__}" for name in STACK if name in sys.modules)
     print(f"{setting}; {versions}: " + ", ".join(f"{name} {value:.3g}" for name, value in results.items()))

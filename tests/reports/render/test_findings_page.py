@@ -104,6 +104,31 @@ def test_a_script_that_shows_the_error_needs_no_replaced_part(pages: Pages) -> N
     assert "Not measured with the stock API" not in found
 
 
+@pytest.mark.parametrize(
+    ("size", "line"),
+    [
+        ({"same": "each gradient is twice as large"}, "Size, for any model: each gradient is twice as large"),
+        ({"unmeasured": "needs a GPU"}, "Size not measured: needs a GPU"),
+        (
+            {
+                "script": "sizes/models/cap.py eager",
+                "shows": "logits 0.11 % off",
+                "setting": "SmolLM-135M",
+                "versions": "torch 2.9.1",
+                "day": "2026-11-26",
+            },
+            (
+                "Size: logits 0.11 % off. SmolLM-135M; "
+                "[models/cap.py eager](../../matrix/known/sizes/models/cap.py), torch 2.9.1, 2026-11-26"
+            ),
+        ),
+    ],
+)
+def test_a_size_is_drawn_with_the_script_that_measured_it(pages: Pages, size: dict[str, str], line: str) -> None:
+    found, _ = pages(searched=SEARCHED, size=size)
+    assert f"  - {line}\n" in found
+
+
 def run(version_set: str, exit_code: int) -> ScriptRun:
     return ScriptRun(
         finding="one",

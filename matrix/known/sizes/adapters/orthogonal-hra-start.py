@@ -11,7 +11,7 @@ with torch.no_grad():
     adapted = peft.get_peft_model(model, peft.HRAConfig(r=RANKS, apply_GS=True, target_modules="all-linear")).eval()
     found = adapted(row, use_cache=False).logits
 report(
-    f"{LENGTH} tokens, {RANKS} vectors, peft {peft.__version__}",
+    f"{LENGTH} tokens, {RANKS} vectors",
     logits_off=off(found, expected),
     changed_tokens=changed_tokens(found, expected),
 )
