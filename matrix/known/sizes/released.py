@@ -3,6 +3,8 @@
 The scripts in the folders run from this one: ``PYTHONPATH=. python models/packed-documents-share-a-cache.py``.
 """
 
+import json
+import pathlib
 import sys
 
 import torch
@@ -49,6 +51,17 @@ def tokens(count, vocabulary=SMOLLM_135M["vocab_size"]):
     return torch.randint(vocabulary, (1, count), generator=torch.Generator().manual_seed(1))
 
 
+def train(model, row, steps, rate):
+    """Train what is not frozen on one row by AdamW, without decay."""
+    model.train()
+    optimiser = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], rate, weight_decay=0.0)
+    for _ in range(steps):
+        model(input_ids=row, labels=row, use_cache=False).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    return model.eval()
+
+
 def off(found, expected):
     """The distance of results from the expected ones, as a share of their norm."""
     return float((found.double() - expected.double()).norm() / expected.double().norm())
@@ -63,3 +76,19 @@ def report(setting, **results):
     """Print the setting and the versions of the imported libraries, and each result with three digits."""
     versions = ", ".join(f"{name} {sys.modules[name].__version__}" for name in STACK if name in sys.modules)
     print(f"{setting}; {versions}: " + ", ".join(f"{name} {value:.3g}" for name, value in results.items()))
+
+
+def words(folder):
+    """A tokeniser whose words w0, w1, ... are the tokens of SmolLM-135M, with its end token 0."""
+    count = SMOLLM_135M["vocab_size"]
+    model = {"type": "WordLevel", "unk_token": "w1", "vocab": {f"w{number}": number for number in range(count)}}
+    file = pathlib.Path(folder, "tokenizer.json")
+    file.write_text(json.dumps({"version": "1.0", "model": model, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
+    special = {"eos_token": "w0", "pad_token": "w2", "bos_token": "w1"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **special)
+
+
+def text(count, seed):
+    """Random words of that tokeniser."""
+    numbers = torch.randint(3, SMOLLM_135M["vocab_size"], (count,), generator=torch.Generator().manual_seed(seed))
+    return " ".join(f"w{int(number)}" for number in numbers)

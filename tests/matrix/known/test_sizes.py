@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 SHARED = "released.py"
 SCRIPTS = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.py") if path.name != SHARED)
 SIZES = {each.id: each.size for each in findings.load() if each.size}
-LIBRARIES = {"accelerate", "bitsandbytes", "numpy", "peft", "torch", "transformers", "trl"}
+LIBRARIES = {
+    "accelerate",
+    "bitsandbytes",
+    "datasets",
+    "numpy",
+    "peft",
+    "safetensors",
+    "torch",
+    "transformers",
+    "trl",
+}
 MEASURED = 'script = "sizes/a.py", shows = "2 % off", setting = "SmolLM-135M", versions = "peft 0.21.2"'
 
 
