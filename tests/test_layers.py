@@ -29,6 +29,7 @@ PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix("._
 ACTING = (
     "matrix.api_map.build",
     "matrix.api_map.measured.measure",
+    "matrix.api_map.measured.series",
     "matrix.api_map.reading.facts_cache",
     "matrix.api_map.reading.index",
     "matrix.api_map.verify",

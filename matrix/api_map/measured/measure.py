@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cases.imports.wire import LIBRARIES, Combination, CombinationResult
-from matrix import processes
+from matrix.api_map.measured import listing
 from matrix.api_map.packages import SINCE
 from matrix.errors import UserError
 from matrix.keys import without_local
+from matrix.processes import call
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from matrix.api_map.measured.combinations import PlannedCombination
     from matrix.api_map.reading.index import PackageIndex, WheelFile
@@ -90,40 +93,72 @@ class UnpackedWheels:
         return self.wheels[package]
 
 
+def unpacked(combinations: Iterable[PlannedCombination], wheels: UnpackedWheels) -> list[Combination]:
+    """Unpack the releases of combinations, and return these with their folders.
+
+    Raises:
+        UserError: a wheel is missing or cannot be read.
+    """
+    found = []
+    for each in combinations:
+        rest = {name: version for name, version in each.versions.items() if name != "trl"}
+        found.append(
+            Combination(
+                versions=rest,
+                folders=tuple(str(wheels.unpacked(name, version)) for name, version in rest.items()),
+                variants=tuple((version, str(wheels.unpacked("trl", version))) for version in each.variants),
+            )
+        )
+    return found
+
+
 def import_combinations(
-    combinations: Iterable[PlannedCombination],
+    combinations: Sequence[Combination],
     *,
     python: Path,
-    wheels: UnpackedWheels,
     results: Path,
     minutes: float,
     extra: Path | None = None,
+    processes: int = 1,
 ) -> list[CombinationResult]:
     """Import combinations in an environment that has torch, append each result to a file, and return all of the file.
 
     Args:
         combinations: those to import.
         python: interpreter of the environment.
-        wheels: where releases are unpacked.
         results: file of JSON lines.
         minutes: start no combination afterwards.
         extra: folder with libraries that take precedence over those of the environment.
+        processes: how many import at the same time.
 
     Raises:
         UserError: the interpreter cannot be started.
     """
+    listing.collect(results)
+    folder = results.with_suffix(listing.SHARES)
+    folder.mkdir(parents=True)
+    end = time.monotonic() + 60 * minutes
+    with ThreadPoolExecutor(processes) as pool:
+        runs = [
+            pool.submit(import_share, each, python, folder / f"{number}.jsonl", end, extra)
+            for number, each in enumerate(listing.shares(combinations, processes))
+        ]
+    found = resumed(results)
+    for each in runs:
+        each.result()
+    return found
+
+
+def import_share(
+    combinations: Iterable[Combination], python: Path, results: Path, end: float, extra: Path | None
+) -> None:
+    """Import combinations in one process until a time of the monotonic clock, in seconds."""
+    minutes = (end - time.monotonic()) / 60
+    if minutes <= 0:
+        return
     listed = results.with_suffix(".combinations")
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with listed.open("w", encoding="utf-8") as sink:
-        for each in combinations:
-            rest = {name: version for name, version in each.versions.items() if name != "trl"}
-            combination = Combination(
-                versions=rest,
-                folders=tuple(str(wheels.unpacked(name, version)) for name, version in rest.items()),
-                variants=tuple((version, str(wheels.unpacked("trl", version))) for version in each.variants),
-            )
-            sink.write(combination.line() + "\n")
-    finished = processes.call(
+    listed.write_text("".join(f"{each.line()}\n" for each in combinations), encoding="utf-8")
+    finished = call(
         [str(python), "-m", PROBE, str(listed), str(results), "--minutes", str(minutes)]
         + (["--extra", str(extra)] if extra else []),
         timeout_s=60 * minutes + SLACK_S,
@@ -132,7 +167,6 @@ def import_combinations(
     )
     if finished.exit_code != 0:
         raise UserError(f"{python}: importing combinations ended with {finished.exit_code}: {finished.log[-500:]}")
-    return read_results(results)
 
 
 def imports_from(folder: Path) -> dict[str, str]:
@@ -146,7 +180,10 @@ def environment_versions(python: Path) -> tuple[str, str]:
         UserError: it cannot be started, or has no torch.
     """
     code = "import platform, importlib.metadata as m; print(platform.python_version(), m.version('torch'))"
-    finished = processes.call([str(python), "-c", code], timeout_s=STARTUP_S)
+    try:
+        finished = call([str(python), "-c", code], timeout_s=STARTUP_S)
+    except OSError as error:
+        raise UserError(f"{python}: cannot be started ({error.strerror})") from error
     if finished.exit_code != 0:
         problem = finished.log.strip().rpartition("\n")[2]
         raise UserError(f"{python}: no Python of an environment with torch ({problem})")
@@ -162,7 +199,7 @@ def environment_libraries(python: Path, extra: Path | None) -> dict[str, str]:
     """
     code = "import json; from cases.imports.probe import libraries; print(json.dumps(libraries()))"
     path = os.pathsep.join([str(HERE), *([str(extra)] if extra else [])])
-    finished = processes.call([str(python), "-c", code], timeout_s=STARTUP_S, env={**os.environ, "PYTHONPATH": path})
+    finished = call([str(python), "-c", code], timeout_s=STARTUP_S, env={**os.environ, "PYTHONPATH": path})
     if finished.exit_code != 0:
         raise UserError(f"{python}: its libraries cannot be listed ({finished.log.strip()[-200:]})")
     found: dict[str, str] = json.loads(finished.log.strip().rpartition("\n")[2])
@@ -174,6 +211,12 @@ def libraries_beside(results: Path) -> dict[str, str]:
     path = results.with_suffix(LIBRARIES)
     found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
+
+
+def resumed(results: Path) -> list[CombinationResult]:
+    """Return the results of a file, and those of the shares that an interrupted call left beside it."""
+    listing.collect(results)
+    return read_results(results)
 
 
 def read_results(path: Path) -> list[CombinationResult]:

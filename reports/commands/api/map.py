@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -25,11 +23,10 @@ from reports.commands.options import AsJson
 from reports.render.text import map_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 DIFFERS: Final = 1
 DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
-TRL_VARIANTS: Final = 5  # further releases of trl with each combination
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
 Packages = Annotated[str, typer.Option("--packages", help="Packages, separated by commas.", show_default="all")]
 
@@ -213,6 +210,13 @@ def measure(
     bases: Annotated[
         str, typer.Option("--transformers", help="Releases of transformers, e.g. '>=5.0'.", show_default="all")
     ] = "",
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Unpack and list the combinations in --out, but import none.")
+    ] = False,
+    planned: Annotated[
+        bool, typer.Option("--planned", help="Import what --plan-only listed in --out; needs no network.")
+    ] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Combinations to import at the same time.")] = 1,
     folder: Folder = store.DATA,
 ) -> None:
     """Import combinations of releases for real, and store what each raised.
@@ -222,44 +226,24 @@ def measure(
     """
     if again is not None and (new or partner or bases):
         raise UserError("--again has its combinations from a file; leave --new, --with and --transformers out")
-    from datetime import UTC, datetime
+    if planned and (plan_only or again is not None or new or partner or bases):
+        raise UserError("--planned has its combinations from a list; leave the options that choose or list them out")
+    from matrix.api_map.measured import listing
+    from matrix.api_map.measured.series import Series
 
-    from matrix.api_map.measured import combinations, evaluation, import_results, measure
-    from matrix.api_map.measured.plan import Planner, open_pairs
-    from matrix.api_map.reading.index import PackageIndex
-
-    api = ApiMap(folder)
-    version, torch = measure.environment_versions(python)
-    wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
-    results = out / f"{python.absolute().parents[1].name}.jsonl"
-    done = [
-        import_results.measured_imports(each, measured=datetime.now(tz=UTC)) for each in measure.read_results(results)
-    ]
-    versions = [each.versions for each in done]
-    plan: Iterable[combinations.PlannedCombination]
-    if again is not None:
-        wrong = partial(evaluation.is_mispredicted, api)
-        plan = combinations.again(import_results.of_file(again), versions, first=wrong)
+    series = Series.in_environment(python, out, extra)
+    if planned:
+        left = series.listed()
+    elif again is not None:
+        left = series.again(ApiMap(folder), again, count)
     else:
-        stored = [each for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
-        planner = Planner(
-            api,
-            combinations.of_bases(open_pairs(api, [*done, *stored]), bases),
-            has_wheel=wheels.has,
-            newest=combinations.always_newest(torch),
-            libraries=measure.environment_libraries(python, extra),
-        )
-        every = planner.planned(combinations.chosen_partners(partner), variants=TRL_VARIANTS)
-        plan = (each for each in every if each.versions not in versions)
-    found = measure.import_combinations(
-        islice(plan, count), python=python, wheels=wheels, results=results, minutes=minutes, extra=extra
-    )
-    if not found:
-        raise UserError("no combination was imported: none is left to import, or --minutes ended before the first")
-    now = datetime.now(tz=UTC)
-    name = f"python{version}-torch{torch}-{now:%Y-%m-%d}.json"
-    import_results.save(found, out / name, measured=now, libraries=measure.libraries_beside(results))
-    typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
+        left = series.for_open_pairs(ApiMap(folder), count, new=new, partner=partner, bases=bases)
+    if plan_only:
+        listing.write(series.list_file, left)
+        typer.echo(f"{counted(len(left), 'combination')} listed in {series.list_file}; --planned imports them")
+        return
+    number, path = series.measured(left, minutes=minutes, processes=processes)
+    typer.echo(f"{counted(number, 'combination')} imported; results in {path}")
 
 
 @app.command("agreement")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from cases.imports.wire import CombinationResult
+from cases.imports.wire import Combination, CombinationResult
 from matrix.api_map.measured import import_results, measure
 from matrix.api_map.measured.plan import open_pairs
 from matrix.api_map.query import ApiMap
@@ -86,13 +86,26 @@ def planned_combinations(monkeypatch: pytest.MonkeyPatch) -> list[PlannedCombina
     """Return the combinations that `map measure` would import with Python 3.12.1 and torch 2.15.0."""
     planned: list[PlannedCombination] = []
 
-    def imported(found: Iterable[PlannedCombination], **_: object) -> list[CombinationResult]:
+    def unpacked(plan: Iterable[PlannedCombination], _: object) -> list[Combination]:
+        found = list(plan)
         planned.extend(found)
-        return [CombinationResult(versions={}, steps=(), python="3.12.1", torch="2.15.0", seconds=0)]
+        return [
+            Combination(versions={"transformers": each.versions["transformers"]}, folders=(), variants=(("1", "trl"),))
+            for each in found
+        ]
+
+    def imported(found: Iterable[Combination], **_: object) -> list[CombinationResult]:
+        return [
+            CombinationResult(
+                versions={**each.versions, "trl": "1"}, steps=(), python="3.12.1", torch="2.15.0", seconds=0
+            )
+            for each in found
+        ]
 
     monkeypatch.setattr(measure, "environment_versions", lambda _: ("3.12.1", "2.15.0"))
     monkeypatch.setattr(measure, "environment_libraries", lambda *_: {})
     monkeypatch.setattr(measure.UnpackedWheels, "has", lambda *_: True)
+    monkeypatch.setattr(measure, "unpacked", unpacked)
     monkeypatch.setattr(measure, "import_combinations", imported)
     return planned
 
@@ -122,9 +135,8 @@ def test_what_is_no_specifier_is_named(planned_combinations: list[PlannedCombina
 
 
 def test_a_measurement_without_any_combination_says_so(
-    planned_combinations: list[PlannedCombination], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(measure, "import_combinations", lambda plan, **_: list(plan))
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--transformers", ">=99")
     assert isinstance(found.exception, UserError)
     assert "no combination was imported" in str(found.exception)
@@ -156,4 +168,36 @@ def test_a_package_without_pairs_is_named(planned_combinations: list[PlannedComb
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--with", "datasets")
     assert isinstance(found.exception, UserError)
     assert "'datasets' has no pairs with transformers; choose from peft, trl" in str(found.exception)
+    assert not planned_combinations
+
+
+def test_planned_combinations_are_imported_later_and_without_an_index(
+    planned_combinations: list[PlannedCombination], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ("measure", "--python", "env/bin/python", "--out", str(tmp_path))
+    listed = run(*words, "--count", "3", "--transformers", "<4.45", "--plan-only")
+    assert "3 combinations listed in" in listed.stdout
+    assert not list(tmp_path.glob("*.json"))
+    monkeypatch.delattr(measure, "unpacked")
+    assert "imported; results in" in run(*words, "--planned").stdout
+    (stored,) = tmp_path.glob("*.json")
+    bases = {each.versions["transformers"] for each in import_results.of_file(stored)}
+    assert bases == {each.versions["transformers"] for each in planned_combinations}
+
+
+def test_without_a_list_planned_says_how_to_write_one(
+    planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "env/bin/python", "--out", str(tmp_path), "--planned")
+    assert "no list of combinations; `ftmatrix map measure --plan-only` writes it" in str(found.exception)
+    assert not planned_combinations
+
+
+@pytest.mark.parametrize("other", [("--plan-only",), ("--new",), ("--again", "old.json"), ("--transformers", ">=5")])
+def test_planned_chooses_no_combinations(
+    other: tuple[str, ...], planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "env/bin/python", "--out", str(tmp_path), "--planned", *other)
+    assert isinstance(found.exception, UserError)
+    assert "--planned has its combinations from a list" in str(found.exception)
     assert not planned_combinations
