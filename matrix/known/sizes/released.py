@@ -4,10 +4,13 @@ The scripts in the folders run from this one: ``PYTHONPATH=. python models/packe
 """
 
 import json
+import os
 import pathlib
 import sys
+import tempfile
 
 import torch
+import torch.multiprocessing as mp
 import transformers
 
 STACK = ("torch", "transformers", "peft", "accelerate", "trl", "bitsandbytes")
@@ -60,6 +63,24 @@ def train(model, row, steps, rate):
         optimiser.step()
         optimiser.zero_grad()
     return model.eval()
+
+
+def on_ranks(work, count=2):
+    """Run ``work(rank, folder, results)`` in processes that gloo connects; return what it puts into ``results``."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = mp.get_context("fork").SimpleQueue()
+        mp.start_processes(rank, (work, count, folder, results), nprocs=count, start_method="fork")
+        return results.get()
+
+
+def rank(number, work, count, folder, results):
+    """One rank, with the variables of torchrun."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=number, world_size=count)
+    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(count)}
+    os.environ |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # not used
+    os.environ |= {"ACCELERATE_USE_CPU": "true"}
+    work(number, folder, results)
+    torch.distributed.destroy_process_group()
 
 
 def off(found, expected):
