@@ -54,6 +54,7 @@ OFFERS = {
     "selective_log_softmax": (Offer("trl.trainer.utils", "selective_log_softmax"), "this trl has no such function"),
     "entropy_from_logits": (Offer("trl.trainer.utils", "entropy_from_logits"), "this trl has no such function"),
     "row_statistics": (Offer("trl.trainer.utils", "nanstd", "keepdim"), "this trl has no such functions"),
+    "filled_memory": (Offer("torch.utils", "deterministic"), "this torch leaves new memory as it is"),
     "norm_in_two_steps": (Offer("torch.nn.utils", "get_total_norm"), "this torch computes and clips norms in one step"),
     "quantised_parameters": (
         Offer("bitsandbytes.nn.parametrize", "replace_parameter_4bit"),
@@ -93,6 +94,14 @@ OFFERS = {
     "dtypes_of_configurations": (
         Offer("transformers", "PreTrainedModel._from_config", words="the default `dtype`"),
         "this transformers makes new models in torch's default dtype",
+    ),
+    "merged_processors": (
+        Offer("transformers", "GenerationMixin._merge_criteria_processor_list", words="user-defined one"),
+        "this transformers refuses processors of a kind that its settings make",
+    ),
+    "interpolated_positions": (
+        Offer("transformers", "ViTModel.forward", "interpolate_pos_encoding"),
+        "this transformers takes images of one size",
     ),
     "cohere": (Offer("transformers", "CohereConfig", "logit_scale"), "this transformers has no Cohere"),
     "granite": (Offer("transformers", "GraniteConfig", "logits_scaling"), "this transformers has no Granite"),

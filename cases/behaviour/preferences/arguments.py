@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
 from cases.behaviour.preferences import alignment, grpo, preference
+from cases.behaviour.preferences.inputs.handed_on import KINDS, trainer
+from cases.behaviour.preferences.inputs.row_forms import known
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
@@ -26,11 +29,27 @@ def trl_keeps_arguments(ctx: Context) -> Iterator[Check]:
             "DPO": preference.trainer(ctx, ingredients.base(ctx), **given),
             "GRPO": grpo.trainer(ctx, {**given, "model": ingredients.base(ctx)})[0],
         }
-        for kind, trainer in made.items():
-            found = trainer.args
+        for kind, each in made.items():
+            found = each.args
             yield equal(f"{kind} looks for unused parameters", found.ddp_find_unused_parameters, bound=False)
             kept = (found.gradient_checkpointing_kwargs or {}).get("use_reentrant")
             yield equal(f"use_reentrant of {kind}", str(kept), str(reentrant))
+
+
+@call(GROUP, phase=Phase.LOAD)
+def trl_leaves_arguments(ctx: Context) -> Iterator[Check]:
+    """No trainer of TRL changes how a text model is wrapped or recomputed, if a user leaves that to the defaults."""
+    for kind in known(KINDS):
+        given = {"gradient_checkpointing": False, "gradient_checkpointing_kwargs": None}
+        found = trainer(ctx, kind, **given).args
+        yield equal(f"{kind} looks for unused parameters", bool(found.ddp_find_unused_parameters), bound=False)
+        kept = found.gradient_checkpointing_kwargs
+        yield equal(f"arguments of recomputation, {kind}", str(kept), "None")
+    for kind in ("GRPO", "RLOO"):
+        if not known((kind,)) or "reward_funcs" not in inspect.signature(alignment.named(f"{kind}Trainer")).parameters:
+            continue
+        found = grpo.trainer(ctx, {"model": ingredients.base(ctx), "gradient_checkpointing": False}, kind)[0].args
+        yield equal(f"{kind} looks for unused parameters", bool(found.ddp_find_unused_parameters), bound=False)
 
 
 @call(GROUP, phase=Phase.LOAD, requires=("dpo_images",))

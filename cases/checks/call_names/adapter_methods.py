@@ -17,6 +17,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtypes, add_adapter, {title}",
         "dtype of the product, {title}",
         "product off, in roundings, {title}",
+        "dtypes, {title}",
+        "dtypes, {dtype}, autocast_adapter_dtype={cast}",
+        "dtype of the outputs, {title}, training={mode}",
+        "weights that a pass trains or freezes, {title}, training={mode}",
+        "dtype of {name}, {key}",
+        "outputs of {name} off, in roundings, {key}",
     ),
     "cases.behaviour.adapters.methods.budgets": (
         "steps with other singular values, {name}",
@@ -33,6 +39,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "merged kernel off, {key}, {name}, safe={safe}",
         "unmerged kernel off, {key}, {name}, safe={safe}",
         "unloaded layers are convolutions, {key}",
+        "factors, {title}",
+        "outputs off, {title}",
     ),
     "cases.behaviour.adapters.methods.drawn_starts": (
         "shapes of weights, {title}",

@@ -72,6 +72,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps with logits",
         "logits off",
     ),
+    "cases.behaviour.generation.given_to_generate": (
+        "scores off, {title}",
+        "largest score of the token that is left out, {title}",
+        "tokens of an image of {size} points",
+        "tokens, {title}",
+        "tokens, {kind}, {schedule}",
+        "tokens of the first passes, {kind}, {schedule}",
+    ),
     "cases.behaviour.generation.processed_scores": (
         "scores off, {name}",
         "rows of scores that it changes, {name}",

@@ -25,6 +25,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "finite norm, {title}",
         "norm off, {kind}",
     ),
+    "cases.behaviour.optimising.complex_weights": (
+        "steps off, in units of what rounding may do, {name}, foreach={foreach}",
+        "numbers of weights that differ, {name}, {title}",
+    ),
     "cases.behaviour.optimising.factored_moments": (
         "weights off, {kind}",
         "moments off, {kind}",

@@ -21,6 +21,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{kind} looks for unused parameters",
         "use_reentrant of {kind}",
         "{kind} refuses a column {column}",
+        "arguments of recomputation, {kind}",
     ),
     "cases.behaviour.preferences.auxiliary_losses": (
         "what the coefficient adds, off, {kind}",
@@ -211,6 +212,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "expected share of clipped completions, {name}",
         "logged words off, step {step}",
         "evaluated {name} off, {number} completions, {size} rows",
+    ),
+    "cases.behaviour.preferences.rollouts.scored_batches": (
+        "logged scores off",
+        "extra column",
+        "rows of passes in training, {kind}",
+        "rows of passes in evaluation, {kind}",
+        "rows of passes of {wide} short rows, {kind}",
     ),
     "cases.behaviour.preferences.rollouts.tools": (
         "prompts of later turns that differ, {name}",

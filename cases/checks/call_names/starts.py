@@ -78,6 +78,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "error of a layer, in units of the smallest one",
         "error of a layer, in units of the one without LoftQ",
     ),
+    "cases.behaviour.starts.empty_memory": (
+        "tensors without a number, {key}",
+        "outputs of the {name} without a number, {key}",
+        "tensors without a number, {name}, {title}",
+        "logits without a number, {name}, {title}",
+    ),
     "cases.behaviour.starts.equal_inputs": (
         "rank of {name}",
         "order of lora_A off, {name}",

@@ -8,20 +8,27 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients, models
+from cases.behaviour.adapters import adapter_patterns
+from cases.behaviour.adapters.methods import convolutions, layers
 from cases.behaviour.adapters.methods.layers import METHODS
+from cases.behaviour.adapters.methods.life_cycle import every
 from cases.behaviour.starts import adapted_layers
-from cases.reference.tolerance import UNIT_ROUNDOFF
+from cases.model import tiny
+from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cases.apply.context import Context
+    from cases.behaviour.adapters.methods.layers import Method
     from cases.space.verdict import Check
 
 GROUP = "Dtypes of adapters"
 TASKS = (None, "CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION")
 KINDS = {"bf16": "bfloat16", "fp16": "float16"}
+WIDTH, ALPHA = 24, 7
+SEVERAL = 8.0  # roundings of outputs, of what a method computes in between, and of sums
 CLASSES = {"SEQ_CLS": "SequenceClassification"}
 
 
@@ -71,7 +78,7 @@ def adapter_dtype_of_every_task(ctx: Context) -> Iterator[Check]:
 def half_products(_ctx: Context) -> Iterator[Check]:
     """get_delta_weight of a half-precision LoRA adapter on a CPU is computed in float32 and rounded once.
 
-    For linear layers, Conv1D and embeddings; an adapter in float64 keeps its precision.
+    For linear layers, Conv1D, embeddings and convolutions; an adapter in float64 keeps its precision.
     """
     import torch
 
@@ -80,6 +87,7 @@ def half_products(_ctx: Context) -> Iterator[Check]:
         for name, original, more in (
             ("linear and embedding", adapted_layers.base(), {"target_modules": ["wide", "tall", "words"]}),
             ("Conv1D", adapted_layers.conv1d(), {"fan_in_fan_out": True}),
+            ("convolutions", convolutions.base(), {"target_modules": [*convolutions.TARGETS]}),
         ):
             model = adapted_layers.fill(adapted_layers.adapted(original, adapted_layers.lora(**more))).to(dtype)
             for key, layer in model.named_modules():
@@ -98,10 +106,11 @@ def product_off(layer: Any, found: Any) -> float:
     if layer.lora_embedding_A:
         a, b = layer.lora_embedding_A["default"], layer.lora_embedding_B["default"]
     else:
-        a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        a, b = (side["default"].weight.flatten(1) for side in (layer.lora_A, layer.lora_B))  # over kernels' places
     scaling = layer.scaling["default"]
     exact = (b.detach().double() @ a.detach().double()) * scaling
     terms = (b.detach().double().abs() @ a.detach().double().abs()) * scaling
+    found = found.flatten(1)
     if exact.shape != found.shape:  # embeddings and Conv1D store (in, out); no layer is square
         exact, terms = exact.T, terms.T
     if exact.shape != found.shape:
@@ -111,6 +120,75 @@ def product_off(layer: Any, found: Any) -> float:
     inner = UNIT_ROUNDOFF["fp32"] if found.dtype != torch.float64 else 2.0**-53
     allowed = own * exact.abs() + adapted_layers.RANK * inner * terms + torch.finfo(found.dtype).tiny
     return float(((found.double() - exact).abs() / allowed).max())
+
+
+@call(GROUP, phase=Phase.MERGE, requires=("adapter_dtype", "attention_adapters"))
+def half_products_of_attention(_ctx: Context) -> Iterator[Check]:
+    """LoRA on torch's attention has the dtype that autocast_adapter_dtype asks for, and its product is rounded once."""
+    import peft
+    import torch
+
+    for kind, cast in product(("float16", "bfloat16", "float32", "float64"), (True, False)):
+        dtype = getattr(torch, kind)
+        plain = torch.nn.Sequential()
+        plain.add_module("attention", torch.nn.MultiheadAttention(WIDTH, 2, batch_first=True))
+        tiny.fill(plain)
+        config = peft.LoraConfig(r=adapted_layers.RANK, lora_alpha=ALPHA, target_modules=["attention"])
+        model = peft.get_peft_model(plain.to(dtype), config, autocast_adapter_dtype=cast).eval()
+        title = f"{kind}, autocast_adapter_dtype={cast}"
+        is_half = kind in KINDS.values()
+        yield equal(f"dtypes, {title}", dtypes(model), f"['torch.{'float32' if cast and is_half else kind}']")
+        before = trainable(adapted_layers.fill(model))
+        layer = model.base_model.model.attention
+        for part in (layer, layer.base_layer.out_proj):
+            found = part.get_delta_weight("default").detach()
+            yield at_most(f"product off, in roundings, {title}", product_off(part, found), 1.01)
+        inputs = tiny.values("attention", (2, 5, WIDTH)).to(dtype)
+        for mode in (False, True):
+            found = layer.train(mode)(inputs, inputs, inputs)[0]
+            yield equal(f"dtype of the outputs, {title}, training={mode}", str(found.dtype), f"torch.{kind}")
+            changed = sorted(before ^ trainable(model))
+            yield equal(f"weights that a pass trains or freezes, {title}, training={mode}", str(changed), "[]")
+
+
+def trainable(model: Any) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+@call(GROUP, phase=Phase.ADAPT, requires=("adapter_dtype", "parameter_targets"))
+def adapter_dtype_of_experts(ctx: Context) -> Iterator[Check]:
+    """LoRA on stacked experts is float32, or with autocast_adapter_dtype=False of their dtype."""
+    import peft
+    import torch
+
+    for dtype, cast in product(KINDS.values(), (True, False)):
+        targets = {"target_modules": [], "target_parameters": ["up.weight", "down.weight"]}
+        plain = adapter_patterns.stacked(4, 6).to(getattr(torch, dtype)).to(ctx.place.device)
+        config = peft.LoraConfig(r=2, **targets)
+        model = peft.get_peft_model(plain, config, autocast_adapter_dtype=cast)
+        wanted = "['torch.float32']" if cast else f"['torch.{dtype}']"
+        yield equal(f"dtypes, {dtype}, autocast_adapter_dtype={cast}", dtypes(model), wanted)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def half_layers_by_method(_ctx: Context) -> Iterator[Check]:
+    """Layers in bfloat16 with an adapter return bfloat16, near what the method's formula has, for every method."""
+    import torch
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        plain = adapted_layers.base().to(torch.bfloat16)
+        model = layers.adapted(method, plain, names=("first",))
+        wanted = layers.expected(model, method, "first", plain=plain)
+        for name, (_, inner) in adapted_layers.SIZES.items():
+            inputs = tiny.values(f"inputs of {name}", (9, inner)).to(torch.bfloat16)
+            weight, bias = wanted[name]
+            with torch.no_grad():
+                found = layers.module(model, name)(inputs)
+            yield equal(f"dtype of {name}, {key}", str(found.dtype), "torch.bfloat16")
+            off = relative(found, inputs.double() @ weight.T + bias) / UNIT_ROUNDOFF["bf16"]
+            yield at_most(f"outputs of {name} off, in roundings, {key}", off, SEVERAL)
+
+    yield from every(story)
 
 
 NESTED = {"loha": 0.0, "lokr": 0.0, "ia3": 0.0, "vblora": 0.01}  # and how large their effect is at the start

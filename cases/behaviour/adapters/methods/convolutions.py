@@ -9,7 +9,7 @@ from cases.behaviour.adapters.methods.method_merging import MERGING, SAME
 from cases.behaviour.starts import adapted_layers
 from cases.model import tiny
 from cases.reference.tolerance import relative, worst
-from cases.space.verdict import Phase, at_least, at_most
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -200,6 +200,42 @@ def lokr_on_convolutions(_ctx: Context) -> Iterator[Check]:
     for key in METHODS:
         if key.startswith("LoKr"):
             yield from story(key)
+
+
+FACTORS = {16: (4, 4), 128: (8, 16)}  # the pair nearest to a square, by channels
+
+
+@call(MERGING, phase=Phase.ADAPT)
+def lokr_factors_of_convolutions(_ctx: Context) -> Iterator[Check]:
+    """LoKr keeps its second factor whole from a rank of half its larger side on, for few channels and for many.
+
+    It has the places of the kernel, and the larger of each two divisors of the channels. The first factor is whole.
+    """
+    import peft
+    import torch
+
+    for into, out in ((128, 16), (16, 128), (128, 128)):
+        for rank in (3, 5, 8):
+            plain = torch.nn.Sequential()
+            plain.add_module("image", torch.nn.Conv2d(into, out, (3, 2)))
+            tiny.fill(plain)
+            kernel, inputs = plain.image.weight.detach().double(), 4 * tiny.values("image", (2, into, 5, 4))
+            model = peft.get_peft_model(plain, peft.LoKrConfig(r=rank, alpha=ALPHA, target_modules=["image"])).eval()
+            fill(model, ("lokr_",))
+            pieces = {part: each.detach() for part, each in trained(model, "image", ("lokr_",)).items()}
+            larger = FACTORS[out][1], FACTORS[into][1]
+            whole = {"lokr_w2": (*larger, 3, 2)}
+            parts = {"lokr_w2_a": (larger[0], rank), "lokr_w2_b": (rank, larger[1] * 3 * 2)}
+            wanted = {"lokr_w1": (FACTORS[out][0], FACTORS[into][0]), **(whole if 2 * rank >= max(larger) else parts)}
+            title = f"{into} to {out} channels, rank {rank}"
+            shapes = {part: tuple(each.shape) for part, each in sorted(pieces.items())}
+            yield equal(f"factors, {title}", str(shapes), str(wanted))
+            added = lokr(kernel, {part: each.double() for part, each in pieces.items()}, ALPHA / rank)
+            layer = adapted_layers.layer(model, "image")
+            off = float("inf")
+            if added.shape == kernel.shape:
+                off = relative(layer(inputs).detach(), convolved(layer.get_base_layer(), inputs.double(), added))
+            yield at_most(f"outputs off, {title}", off, SAME)
 
 
 @call(MERGING, phase=Phase.MERGE)
