@@ -140,6 +140,11 @@ def maps_with_fallback(_ctx: Context) -> Iterator[Check]:
     yield equal("devices without it", placed(made, plain), "0.weight cpu, 1.weight cpu, 2.weight cpu")
     found = infer_auto_device_map(made, max_memory=dict(budget), fallback_allocation=True)
     yield equal("devices with it", placed(made, found), "0.weight cpu, 1.weight 0, 2.weight cpu")
+    for spare, device in ((0, "0"), (-1, "cpu"), (1, "0")):
+        budget = {0: (100 + 10) * 4 + spare, "cpu": PLENTY}  # room for the largest layer stays free
+        found = infer_auto_device_map(made, max_memory=budget, fallback_allocation=True)
+        wanted = f"0.weight cpu, 1.weight {device}, 2.weight cpu"
+        yield equal(f"devices with room for it and {spare} bytes", placed(made, found), wanted)
 
 
 @call(GROUP, phase=Phase.LOAD)

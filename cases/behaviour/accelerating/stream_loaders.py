@@ -9,6 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating import loader_settings
 from cases.behaviour.parallel import loader_shards
 from cases.behaviour.parallel.clipping import accelerator
 from cases.space.verdict import Phase, equal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "Rows of ranks"
 SIZES = (8, 11, 12, 13, 16)
+EPOCH = 3
 BATCH, RANKS = 4, 2
 EVERY_WAY = tuple(itertools.product((False, True), (False, True)))  # split_batches, drop_last
 
@@ -105,6 +107,49 @@ def dealt(ctx: Context, data: Callable[[int], Any], counted: Callable[[bool], bo
         name = f"split_batches={split}, drop_last={drop}"
         yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
         yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
+
+
+def batches_of(loader: Any) -> list[list[int]]:
+    return [[int(each) for each in batch] for batch in loader]
+
+
+@call(GROUP, phase=Phase.RESUME)
+def skipping_leaves_the_rest(ctx: Context) -> Iterator[Check]:
+    """skip_first_batches leaves the batches that follow, in the loader's epoch, for every kind of loader and sampler.
+
+    A batch sampler may be given as the sampler of a loader that does not batch: https://docs.pytorch.org/docs/stable/data
+    """
+    import torch
+    from accelerate import skip_first_batches
+    from accelerate.data_loader import prepare_data_loader
+
+    accelerator(ctx)
+    numbers = list(range(SIZES[1]))
+    batches = [numbers[begin : begin + BATCH] for begin in range(0, len(numbers), BATCH)]
+    sampler = torch.utils.data.BatchSampler(numbers, BATCH, drop_last=False)
+    rows = torch.tensor(numbers)
+
+    def made(kind: str) -> Any:
+        if kind == "a batch sampler as sampler":
+            return torch.utils.data.DataLoader(rows, sampler=sampler, batch_size=None)
+        data = loader_settings.stream(len(numbers)) if kind == "a stream" else numbers
+        return torch.utils.data.DataLoader(data, batch_size=BATCH)
+
+    for kind in ("rows", "a batch sampler as sampler", "a stream"):
+        for title in ("as it is", "prepared", "dispatched"):
+            if title != "as it is" and "sampler" in kind:
+                continue  # prepare_data_loader gives DataLoaderShard two sizes of batches, up to accelerate 1.15
+            loader, is_sent = made(kind), title == "dispatched"
+            if title != "as it is":
+                more = {"dispatch_batches": is_sent, "put_on_device": True, "device": torch.device("cpu")}
+                loader = prepare_data_loader(loader, num_processes=1, process_index=0, **more)
+                loader.set_epoch(EPOCH)
+            for skipped in (0, 1, 2):
+                rest = skip_first_batches(loader, skipped)
+                found = batches_of(rest)
+                yield equal(f"batches after {skipped}, {kind}, {title}", str(found), str(batches[skipped:]))
+                if kind == "a stream" and title != "as it is":
+                    yield equal(f"epoch after {skipped}, {kind}, {title}", rest.dataset.epochs[-1], EPOCH)
 
 
 @call(GROUP, phase=Phase.LOAD)

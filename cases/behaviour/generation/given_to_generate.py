@@ -76,7 +76,7 @@ def generation_passes_encoder_arguments(_ctx: Context) -> Iterator[Check]:
     text = transformers.GPT2Config(initializer_range=0.5, add_cross_attention=True, **sizes)
     encoder, decoder = transformers.ViTModel(vision), transformers.GPT2LMHeadModel(text)
     model = transformers.VisionEncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
-    usual = {"max_new_tokens": NEW, "do_sample": False, "decoder_start_token_id": 1, "bos_token_id": 1}
+    usual: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "decoder_start_token_id": 1, "bos_token_id": 1}
     usual |= {"eos_token_id": None, "pad_token_id": 0}
     for size, more in ((IMAGE, {}), (2 * IMAGE, {"interpolate_pos_encoding": True})):
         pixels = 4 * tiny.values("pixels", (2, 3, size, size))
@@ -113,7 +113,7 @@ def assistants_draft_by_success(ctx: Context) -> Iterator[Check]:
     wrong = copy.deepcopy(loaded)
     with torch.no_grad():
         wrong.lm_head.weight.neg_()
-    more = {"do_sample": False, "use_cache": True, "max_new_tokens": LONG}
+    more: dict[str, Any] = {"do_sample": False, "use_cache": True, "max_new_tokens": LONG}
     more |= {"eos_token_id": None, "pad_token_id": tiny.PADDING}
     wanted = loaded.generate(ids, **more).tolist()
     for kind, assistant in (("right", copy.deepcopy(loaded)), ("wrong", wrong)):

@@ -40,8 +40,7 @@ def trl_keeps_arguments(ctx: Context) -> Iterator[Check]:
 def trl_leaves_arguments(ctx: Context) -> Iterator[Check]:
     """No trainer of TRL changes how a text model is wrapped or recomputed, if a user leaves that to the defaults."""
     for kind in known(KINDS):
-        given = {"gradient_checkpointing": False, "gradient_checkpointing_kwargs": None}
-        found = trainer(ctx, kind, **given).args
+        found = trainer(ctx, kind, gradient_checkpointing=False, gradient_checkpointing_kwargs=None).args
         yield equal(f"{kind} looks for unused parameters", bool(found.ddp_find_unused_parameters), bound=False)
         kept = found.gradient_checkpointing_kwargs
         yield equal(f"arguments of recomputation, {kind}", str(kept), "None")

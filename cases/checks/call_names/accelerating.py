@@ -49,6 +49,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "the same model, {title}",
         "entries off, {title}",
         "modules with hooks, {title}",
+        "devices with room for it and {spare} bytes",
     ),
     "cases.behaviour.accelerating.device_maps": (
         "bytes of buffers",
@@ -283,6 +284,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows drawn twice, {name}",
         "the same order again, {name}",
         "the order of another seed, {name}",
+        "batches after {skipped}, {kind}, {title}",
+        "epoch after {skipped}, {kind}, {title}",
     ),
     "cases.behaviour.accelerating.tensors_one_by_one": (
         "device of {name}, put away, {dtype}",
