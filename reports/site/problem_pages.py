@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix import documents
 from matrix.errors import UserError
+from matrix.known.error_size import FOLDER as SIZES
 from matrix.known.findings import PACKAGED
 from reports.site.writer import file_name
 
@@ -167,6 +168,8 @@ def write(site: SiteWriter, problems: tuple[ProblemPage, ...]) -> None:
         design=[each for each in findings if not each.is_bug],
         known=[each for each in problems if not each.is_finding],
     )
+    for path in SIZES.rglob("*.py"):
+        site.text(f"download/sizes/{path.relative_to(SIZES).as_posix()}", path.read_text(encoding="utf-8"))
     for each in problems:
         site.page(each.path, "problem.html.j2", problem=each)
         if each.script:

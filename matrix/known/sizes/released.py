@@ -43,9 +43,9 @@ GEMMA_2_2B_OF_4_LAYERS = {
 }
 
 
-def smollm(**changes):
+def smollm(*, seed=0, **changes):
     """SmolLM-135M, with the random weights of its initializer_range."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SMOLLM_135M, **changes})).eval()
 
 
