@@ -100,12 +100,13 @@ def report(setting, **results):
 
 
 def words(folder):
-    """A tokeniser whose words w0, w1, ... are the tokens of SmolLM-135M, with its end token 0."""
-    count = SMOLLM_135M["vocab_size"]
-    model = {"type": "WordLevel", "unk_token": "w1", "vocab": {f"w{number}": number for number in range(count)}}
+    """A tokeniser with the vocabulary of SmolLM-135M: the end, the start, padding, and the words w3, w4, ..."""
+    special = {"eos_token": "<end>", "bos_token": "<start>", "pad_token": "<padding>"}
+    vocabulary = [*special.values(), *(f"w{number}" for number in range(3, SMOLLM_135M["vocab_size"]))]
+    numbers = {word: number for number, word in enumerate(vocabulary)}
+    model = {"type": "WordLevel", "unk_token": special["bos_token"], "vocab": numbers}
     file = pathlib.Path(folder, "tokenizer.json")
     file.write_text(json.dumps({"version": "1.0", "model": model, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
-    special = {"eos_token": "w0", "pad_token": "w2", "bos_token": "w1"}
     return transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **special)
 
 
