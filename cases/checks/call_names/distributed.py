@@ -23,6 +23,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "moments are sharded, {kind}",
         "moments that differ after loading",
     ),
+    "cases.behaviour.distributed.buckets_and_buffers": (
+        "running mean off, {title}",
+        "bytes of buckets, {title}, step {step}",
+    ),
     "cases.behaviour.distributed.changed_trainability": (
         "parameters with a gradient, {title}",
         "gradients off, {title}",
@@ -86,6 +90,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "given state changed, {title}",
         "weights off the second time, {title}",
         "weights off",
+    ),
+    "cases.behaviour.distributed.grouped_modules": (
+        "sharded tensors, {title}",
+        "modules whose weights stay whole after a pass, {title}",
+        "outputs that differ from zero, {title}",
     ),
     "cases.behaviour.distributed.groups_of_ranks": (
         "gradients off, {title}",
