@@ -79,6 +79,11 @@ ROUND_TRIPS = (
 )
 
 
+NEED_GPUS = frozenset(
+    {"another_device", "gpu_memory", "paged_state", "fp8_gpu", "float8_gather", "torchao"}
+)  # of calls
+
+
 def on_gpus(case: Case) -> bool:
     """Return whether a case needs a GPU: a CPU has other kernels, or none, and Gloo instead of NCCL."""
     options = case.options
@@ -92,7 +97,7 @@ def on_gpus(case: Case) -> bool:
         or (options.world_size > 1 and case in grid.DEFAULT)
         or options.world_size == MESH_RANKS
         or one_dtype(options)
-        or bool({"another_device", "gpu_memory", "paged_state"} & set(api.requirements(options.call)))
+        or bool(NEED_GPUS & set(api.requirements(options.call)))
     )
 
 

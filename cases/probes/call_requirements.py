@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cases.probes import adapters, alignment, arithmetic, bitsandbytes, data, distributed, functions, libraries
+from cases.probes import (
+    adapters,
+    alignment,
+    arithmetic,
+    bitsandbytes,
+    data,
+    distributed,
+    functions,
+    libraries,
+    low_precision,
+)
 from cases.probes.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -56,6 +66,11 @@ CALL_REQUIREMENTS = (
     ),
     Requirement(
         "fake_kernels", only_calls, bitsandbytes.fake_kernels, "this bitsandbytes registers no operations with torch"
+    ),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in low_precision.ANYWHERE.items()),
+    Requirement("fp8_gpu", only_calls, low_precision.fp8_gpu, "FP8 weights are made and multiplied on a GPU"),
+    Requirement(
+        "float8_gather", only_calls, low_precision.float8_gather, "this torch gathers no float8 tensors here", 2
     ),
     Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),
     Requirement("runtime_config", only_calls, libraries.runtime_option, "this peft has no runtime_config"),
