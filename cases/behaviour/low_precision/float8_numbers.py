@@ -88,7 +88,7 @@ def adapted_layers() -> Any:
     """Two layers that dequantise a frozen float8 weight and add trained low-rank products."""
     import torch
 
-    class Layer(torch.nn.Module):  # type: ignore[misc]  # of a package without types
+    class Float8WithProduct(torch.nn.Module):  # type: ignore[misc]  # of a package without types
         def __init__(self, seed: int) -> None:
             super().__init__()
             generator = torch.Generator().manual_seed(seed)
@@ -101,7 +101,7 @@ def adapted_layers() -> Any:
             weight = self.weight.float() / 8 + self.b @ self.a
             return inputs @ weight.T @ torch.ones(OUT, IN, device=inputs.device) / 8
 
-    return torch.nn.Sequential(Layer(1), Layer(2))
+    return torch.nn.Sequential(Float8WithProduct(1), Float8WithProduct(2))
 
 
 def probe(place: Place) -> Any:

@@ -32,7 +32,7 @@ GRADIENT = 1e-3  # float32 through two blocks
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightConfig:
     """A configuration of torchao, and the spacing of its numbers at a weight: float64, of the same shape."""
 
     config: str
@@ -53,17 +53,25 @@ def float8_spacing(weight: Any) -> Any:
     return torch.ldexp(scale.expand_as(weight), exponent - float8.MANTISSA["e4m3"])
 
 
-INT8 = Weights("Int8WeightOnlyConfig", int8_spacing)
-FLOAT8 = Weights("Float8WeightOnlyConfig", float8_spacing)
+INT8 = WeightConfig("Int8WeightOnlyConfig", int8_spacing)
+FLOAT8 = WeightConfig("Float8WeightOnlyConfig", float8_spacing)
 
 
-def quantised(ctx: Context, kind: Weights) -> Any:
+def quantised(ctx: Context, kind: WeightConfig, **other: Any) -> Any:
+    """A model on the device of the rank; on a CPU without a map, in which older transformers see offloaded weights."""
     import torchao.quantization
     from transformers import TorchAoConfig
 
     chosen = TorchAoConfig(quant_type=getattr(torchao.quantization, kind.config)())
     folder = fp8_models.saved(fp8_models.filled(), ctx.kept / "plain")
-    return fp8_models.loaded(ctx, folder, quantization_config=chosen)
+    where = {"device_map": None} if ctx.place.kind == "cpu" else {}
+    return fp8_models.loaded(ctx, folder, quantization_config=chosen, **{**where, **other})
+
+
+def quantised_layers(model: Any) -> int:
+    import torch
+
+    return sum(type(layer.weight.data) is not torch.Tensor for layer in fp8_models.linears(model).values())
 
 
 def read(model: Any) -> dict[str, Any]:
@@ -73,20 +81,15 @@ def read(model: Any) -> dict[str, Any]:
     }
 
 
-def steps_off(found: Any, weight: Any, kind: Weights) -> float:
+def steps_off(found: Any, weight: Any, kind: WeightConfig) -> float:
     """The largest error of a dequantised weight, in steps of its numbers."""
     return float(((found - weight.double()).abs() / kind.spacing(weight)).max())
 
 
-def loaded(ctx: Context, kind: Weights) -> Iterator[Check]:
+def loaded(ctx: Context, kind: WeightConfig) -> Iterator[Check]:
     """Compare the weights with the plain ones, and the logits with those of the weights, dequantised."""
     plain, model = fp8_models.linears(fp8_models.filled()), quantised(ctx, kind)
-    found = [
-        name
-        for name, layer in fp8_models.linears(model).items()
-        if hasattr(layer.weight, "dequantize") and type(layer.weight).__name__ != "Parameter"
-    ]
-    yield equal(f"quantised layers, {kind.config}", len(found), LAYERS)
+    yield equal(f"quantised layers, {kind.config}", quantised_layers(model), LAYERS)
     weights = read(model)
     for name, weight in weights.items():
         yield at_most(f"steps off, {name}, {kind.config}", steps_off(weight, plain[name].weight.detach(), kind), HALF)
@@ -109,13 +112,20 @@ def torchao_float8_weights(ctx: Context) -> Iterator[Check]:
     yield from loaded(ctx, FLOAT8)
 
 
+@call(GROUP, phase=Phase.LOAD, requires=TORCHAO)
+def torchao_mapped_to_cpu(ctx: Context) -> Iterator[Check]:
+    """A model with TorchAoConfig and device_map={"": "cpu"} is quantised, as on any other device."""
+    model = quantised(ctx, INT8, device_map={"": "cpu"})
+    yield equal("quantised layers", quantised_layers(model), LAYERS)
+
+
 @call(GROUP, phase=Phase.RELOAD, requires=TORCHAO)
 def torchao_saved_and_reloaded(ctx: Context) -> Iterator[Check]:
     """A model with torchao's int8 weights is saved as documented, and reloads with the same weights and logits."""
     model = quantised(ctx, INT8)
     weights, wanted = read(model), fp8_models.logits(model)
     save(model, ctx.kept / "saved")
-    again = fp8_models.loaded(ctx, ctx.kept / "saved")
+    again = fp8_models.loaded(ctx, ctx.kept / "saved", **({"device_map": None} if ctx.place.kind == "cpu" else {}))
     for name, weight in read(again).items():
         yield equal(f"weights that differ, {name}", fp8_models.different(weight, weights[name]), 0)
     yield at_most("logits off", relative(fp8_models.logits(again), wanted), SINGLE)
@@ -127,7 +137,7 @@ def save(model: Any, folder: Path) -> None:
     model.save_pretrained(folder, **({"safe_serialization": False} if "safe_serialization" in known else {}))
 
 
-def lora_gradients(ctx: Context, kind: Weights) -> Iterator[Check]:
+def lora_gradients(ctx: Context, kind: WeightConfig) -> Iterator[Check]:
     """Compare the gradients of adapters with those over the dequantised weights."""
     base = quantised(ctx, kind)
     weights = read(base)

@@ -68,6 +68,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps off, {name}, {config}",
         "what quantising changes, {config}",
         "logits off, {config}",
+        "quantised layers",
         "weights that differ, {name}",
         "logits off",
         "gradient, {name}, {config}",
