@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.api.loading import launched
 from cases.apply import compat
 from cases.behaviour.low_precision import fp8_models
 from cases.model import tiny
@@ -55,11 +54,10 @@ def converted(model: Any) -> str:
 
 
 def accelerator(ctx: Context) -> Any:
-    """An Accelerator with the recipe, as documented; its defaults on a GPU."""
+    """An Accelerator of one process with the recipe, as documented; with its defaults on a GPU."""
     from accelerate import Accelerator
     from accelerate.utils import AORecipeKwargs
 
-    launched(ctx)
     on_cpu = ctx.place.kind == "cpu"
     recipe = AORecipeKwargs(config=configuration(ctx)) if on_cpu else AORecipeKwargs()
     return Accelerator(mixed_precision="fp8", kwargs_handlers=[recipe], cpu=on_cpu)
