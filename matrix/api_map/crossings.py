@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from matrix.api_map.holding import CONDITION, least_version, meets
 from matrix.api_map.packages import PACKAGES
 from matrix.api_map.reading.conditions import FUNCTION, TRY
-from matrix.api_map.reading.uses import CHECKED, IMPORT, LIBRARY, MODULE, STAR
+from matrix.api_map.reading.uses import CALL, CHECKED, IMPORT, LIBRARY, MODULE, STAR
 from matrix.api_map.store import ranges
 from matrix.api_map.view import Presence
 
@@ -92,7 +92,7 @@ class Crossings:
         for module in tables.modules():
             for row in tables.uses(module):
                 provider = row.target.partition(".")[0].partition("(")[0]
-                if provider == user or provider not in providers or row.kind in {CHECKED, LIBRARY, STAR}:
+                if provider == user or provider not in providers or row.kind in {CALL, CHECKED, LIBRARY, STAR}:
                     continue
                 lacking = self.lacking(row.target)
                 lacking &= ~self.excluded(row, provider, user) if lacking else 0

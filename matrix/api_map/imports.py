@@ -6,12 +6,14 @@ skips statements under conditions that it cannot tell, and errors that the code 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.holding import holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
-from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
+from matrix.api_map.reading.uses import ATTRIBUTE, CALL, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
+from matrix.api_map.rows import NEEDS
 from matrix.api_map.view import DEEPEST, Presence
 
 if TYPE_CHECKING:
@@ -73,13 +75,18 @@ class ImportPrediction:
         return self.misses[before:]
 
     def execute_with_parents(self, module: str) -> None:
-        parts = module.split(".")
+        """Run the packages of a module, and then the module. ``MODULE:FUNCTION`` runs a function's body."""
+        path, is_function, _ = module.partition(":")
+        parts = path.split(".")
         for count in range(1, len(parts) + 1):
             self.execute(".".join(parts[:count]))
+        if is_function:
+            self.execute(module)
 
     def execute(self, module: str) -> None:
         """Run a module once: its uses outside functions, in their stored order."""
-        if module in self.executed or len(self.executed) > MOST_MODULES or not self.view.has_module(module):
+        known = self.view.has_module(module.partition(":")[0])
+        if module in self.executed or len(self.executed) > MOST_MODULES or not known:
             return
         self.executed[module] = None
         if module not in self.effects:
@@ -97,7 +104,7 @@ class ImportPrediction:
                 yield from self.effects_of_use(module, row)
 
     def uses(self, module: str) -> Iterator[UseRow]:
-        package = module.partition(".")[0]
+        package = root_of(module)
         place = self.view.places.get(package)
         if place is not None and package != "torch":  # whose own imports do not depend on the others
             for row in self.view.tables[package].uses(module):
@@ -105,7 +112,7 @@ class ImportPrediction:
                     yield row
 
     def is_run(self, module: str, row: UseRow) -> bool:
-        user = module.partition(".")[0]
+        user = root_of(module)
         texts = [each for each in row.conditions.split(";") if each]
         return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
 
@@ -118,6 +125,8 @@ class ImportPrediction:
                 yield Miss(module=module, target=requirement, kind=CHECKED)
         elif row.kind == STAR:
             yield row.target
+        elif row.kind == CALL:
+            yield self.function(row.target)
         elif is_foreign(module, row.target) and self.is_missing(row.target):
             yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)
         elif row.kind == MODULE:
@@ -126,8 +135,20 @@ class ImportPrediction:
             owner, _, name = row.target.rpartition(".")
             yield from self.loaded(owner, name)
 
+    def function(self, target: str) -> str:
+        """Return the ``MODULE:FUNCTION`` that a call runs; of another package, the function that a name leads to."""
+        if ":" in target:
+            return target
+        found, _ = self.view.find(target)
+        return f"{found.module}:{found.name}" if found is not None else ""
+
     def loaded(self, module: str, name: str, depth: int = 0) -> Iterator[str]:
-        """Yield the modules that define a name of another one: a lazy module runs them when the name is first used."""
+        """Yield the modules that define a name of another one: a lazy module runs them when the name is first used.
+
+        It runs none if it gives a placeholder, because something is not installed or too old.
+        """
+        if self.is_placeholder(module, name):
+            return
         if self.view.has_module(f"{module}.{name}"):
             yield f"{module}.{name}"
             return
@@ -137,6 +158,15 @@ class ImportPrediction:
                 yield source
                 if depth < DEEPEST:
                     yield from self.loaded(source, original, depth + 1)
+
+    def is_placeholder(self, module: str, name: str) -> bool:
+        user = module.partition(".")[0]
+        return any(
+            holds(each, self.view, self.api, user) is False
+            for row in self.view.rows(module, name)
+            if row.kind == NEEDS
+            for each in row.detail.split(";")
+        )
 
     def is_missing(self, path: str) -> bool:
         """Tell if a name is not there although another release has it: a name that none has is made at run time."""
@@ -155,4 +185,9 @@ class ImportPrediction:
 
 def is_foreign(module: str, target: str) -> bool:
     """Tell if a target is another package's. A release has what its own modules import from each other."""
-    return module.partition(".")[0] != target.partition(".")[0].partition("(")[0]
+    return root_of(module) != root_of(target)
+
+
+def root_of(path: str) -> str:
+    """Return the package of ``MODULE``, ``MODULE.NAME``, ``MODULE.NAME(PARAMETER)`` or ``MODULE:FUNCTION``."""
+    return re.split(r"[.:(]", path, maxsplit=1)[0]

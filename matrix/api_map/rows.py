@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 
 RENAMES: Final = frozenset({"rename", "alias"})
 STILL_ACCEPTED: Final = frozenset({"alias", "accepted"})  # keywords that a function takes without stating them
-NO_DEFINITIONS: Final = RENAMES | STILL_ACCEPTED | {"returned"}  # rows that tell something about another row's name
+NEEDS: Final = "needs"  # conditions of an export
+# Rows that tell something about another row's name.
+NO_DEFINITIONS: Final = RENAMES | STILL_ACCEPTED | {"returned", NEEDS}
 
 
 class Name(NamedTuple):

@@ -2,7 +2,8 @@
 
 A condition is a short text: ``function``, ``try`` (the error of a missing name is handled), ``typing``
 (``TYPE_CHECKING``), ``has:NAME`` (an availability check), ``ver:NAME>=1.2`` (a version check), ``ref:MODULE.NAME`` (a
-variable that holds a condition) or ``if`` (anything else). ``!`` negates it.
+variable that holds a condition), ``arg:NAME`` or ``arg:NAME=VALUE`` (a parameter of the function that is read) or
+``if`` (anything else). ``!`` negates it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import MAPPED
+from matrix.api_map.reading.arguments import UNKNOWN, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,7 @@ FUNCTION: Final = "function"
 TRY: Final = "try"
 TYPING: Final = "typing"
 OTHER: Final = "if"
+ARGUMENT: Final = "arg:"  # the path of a parameter begins with it
 
 AVAILABLE: Final = re.compile(r"_?is_(?P<name>\w+?)_(?:available|installed)")
 OPERATORS: Final = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -32,9 +35,10 @@ NAMES: Final = {
     "bitsandbytes_multi_backend": "bitsandbytes",
     "pytorch": "torch",
 }
-# Variables such as `_torch_version` and `parsed_torch_version_base`, which modules import from each other.
+# Variables such as `_torch_version` and `parsed_torch_version_base`, and functions such as `get_torch_version`, which
+# modules import from each other.
 VERSION_VARIABLE: Final = re.compile(
-    rf"_*(?:parsed_|installed_)?(?P<name>{'|'.join((*MAPPED, *NAMES))})_version(?:_base)?", re.IGNORECASE
+    rf"_*(?:parsed_|installed_|get_)?(?P<name>{'|'.join((*MAPPED, *NAMES))})_version(?:_base)?", re.IGNORECASE
 )
 TELLING: Final = ("has:", "!has:", "ver:", "!ver:")
 LEAVING: Final = (ast.Raise, ast.Return, ast.Continue, ast.Break)
@@ -47,8 +51,8 @@ def conditions_of(test: ast.expr, resolve: Resolve) -> list[str]:
             return [each for value in values for each in conditions_of(value, resolve)]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return opposite_of(operand, resolve)
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
-            return [version_check(left, OPERATORS[type(op)], right, resolve) or OTHER]
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return [comparison(left, op, right, resolve) or OTHER]
         case ast.Call():
             return [call_condition(test, resolve)]
         case ast.Name() | ast.Attribute():
@@ -76,6 +80,16 @@ def negated(condition: str) -> str:
     return condition.removeprefix("!") if condition.startswith("!") else f"!{condition}"
 
 
+def comparison(left: ast.expr, operator: ast.cmpop, right: ast.expr, resolve: Resolve) -> str:
+    """Return the condition of a comparison of a version, or of a parameter with a constant; empty for any other one."""
+    value = value_text(right)
+    if isinstance(left, ast.Name) and value != UNKNOWN and resolve(left).startswith(ARGUMENT):
+        text = f"{resolve(left)}={value}"
+        return {ast.Is: text, ast.Eq: text, ast.IsNot: f"!{text}", ast.NotEq: f"!{text}"}.get(type(operator), "")
+    known = OPERATORS.get(type(operator))
+    return version_check(left, known, right, resolve) if known else ""
+
+
 def conditions_after(statement: ast.stmt, resolve: Resolve) -> list[str]:
     """Return the checks that hold behind a statement: ``if not is_peft_available(): raise ImportError`` is one.
 
@@ -88,6 +102,8 @@ def conditions_after(statement: ast.stmt, resolve: Resolve) -> list[str]:
 
 
 def name_condition(name: str) -> str:
+    if name.startswith(ARGUMENT):
+        return name if "." not in name else OTHER
     last = name.rpartition(".")[2]
     if last == "TYPE_CHECKING":
         return TYPING

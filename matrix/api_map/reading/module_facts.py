@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
 from matrix.api_map.reading.availability import returned
 from matrix.api_map.reading.definitions import Definition, definitions, least_torch
+from matrix.api_map.reading.functions import FunctionFacts, called_functions
 from matrix.api_map.reading.keywords import Keywords, accepted_keywords, decorators, translated_keywords
-from matrix.api_map.reading.lazy import LazyExports, lazy_exports
+from matrix.api_map.reading.lazy import FILE_RULES, LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
 from matrix.api_map.reading.uses import Use, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT: Final = 7  # of cached facts; raise it when what is read changes
-LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
+FORMAT: Final = 8  # of cached facts; raise it when what is read changes
+# Files without these words export nothing lazily.
+LAZY: Final = (b"__all__", b"__getattr__", b"@requires", FILE_RULES.encode())
 
 
 @dataclass(kw_only=True)
@@ -35,6 +37,7 @@ class ModuleFacts:
         constants: variables that hold a condition.
         decorators: function -> dotted paths of the package's decorators on it.
         translated: decorator -> keywords that it takes from those for the decorated function.
+        functions: function -> what it uses if it is called during an import.
         unreadable: why the file could not be parsed; empty if it was.
     """
 
@@ -46,6 +49,7 @@ class ModuleFacts:
     constants: dict[str, str] = field(default_factory=dict)
     decorators: dict[str, list[str]] = field(default_factory=dict)
     translated: dict[str, Keywords] = field(default_factory=dict)
+    functions: dict[str, FunctionFacts] = field(default_factory=dict)
     unreadable: str = ""
 
     def packed(self) -> bytes:
@@ -72,7 +76,7 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
     outline = is_outlined(module)
     renaming = b"deprecat" in source or b"renamed" in source  # most files rename nothing, and need no search
     if outline:
-        return ModuleFacts(definitions=list(definitions(tree, names, outline=True)), lazy=lazy_exports(tree))
+        return ModuleFacts(definitions=list(definitions(tree, names, outline=True)), lazy=lazy_exports(tree, names))
     if module.partition(".")[0] in LIBRARIES:
         return ModuleFacts(
             definitions=list(definitions(tree, names, outline=True)), imports=dict(module_imports(tree, names))
@@ -87,11 +91,12 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
         ],
         imports=dict(module_imports(tree, names)),
         stars=module_stars(tree, names),
-        lazy=lazy_exports(tree) if is_package or any(word in source for word in LAZY) else LazyExports(),
+        lazy=lazy_exports(tree, names) if is_package or any(word in source for word in LAZY) else LazyExports(),
         uses=uses,
         constants=constants,
         decorators=decorators(tree, names),
         translated=translated_keywords(tree, names),
+        functions=called_functions(tree, names),
     )
 
 

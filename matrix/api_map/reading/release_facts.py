@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 
 from matrix.api_map.packages import MAPPED, PACKAGES, compiled_module, is_read, module_name
+from matrix.api_map.reading.calls import FollowedCalls
 from matrix.api_map.reading.conditions import FUNCTION, TRY, TYPING
 from matrix.api_map.reading.keywords import ACCEPTED, ALIAS
 from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
+from matrix.api_map.reading.needs import needed_by_file, of_packages
 from matrix.api_map.reading.uses import (
     CHECK_MODULE,
     CHECKED,
@@ -25,13 +28,14 @@ from matrix.api_map.reading.uses import (
     STAR,
     distribution,
 )
-from matrix.api_map.rows import NO_DEFINITIONS, Name, UsedName
+from matrix.api_map.rows import NEEDS, NO_DEFINITIONS, Name, UsedName
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator, Mapping
 
     from matrix.api_map.reading.facts_cache import FactsCache
+    from matrix.api_map.reading.needs import FileRule
 
 EXPORT: Final = "export"
 BOUND: Final = "import"
@@ -65,6 +69,8 @@ class ReleaseFacts:
             for name in dict.fromkeys([*(facts.lazy.listed or ()), *facts.lazy.answered]):
                 if name.isidentifier() and name not in known:
                     yield Name(module, name, EXPORT, "")
+            for name, conditions in self.needs(module):
+                yield Name(module, name, NEEDS, conditions)
             for name in facts.lazy.submodules:
                 if f"{module}.{name}" not in self.modules and name not in known and name:
                     yield Name(f"{module}.{name}", "", "module", "alias")
@@ -98,6 +104,24 @@ class ReleaseFacts:
                     continue  # only files, not packages
                 for name in (*(facts.lazy.listed or ()), *facts.lazy.required):
                     yield name, f"{module}.{name}"
+
+    def needs(self, module: str) -> Iterator[tuple[str, str]]:
+        """Yield the exports of a lazy module that are placeholders unless conditions hold."""
+        lazy = self.modules[module].lazy
+        yield from ((name, conditions) for name, conditions in lazy.needed.items() if conditions)
+        for folder in lazy.scanned:
+            for name, path in dict(self.scanned(f"{module}.{folder}" if folder else module)).items():
+                source = path.rpartition(".")[0]
+                packages = [
+                    *needed_by_file(source.rpartition(".")[2], self.file_rules),
+                    *self.modules[source].lazy.required.get(name, ()),
+                ]
+                if packages:
+                    yield name, of_packages(packages)
+
+    @cached_property
+    def file_rules(self) -> list[FileRule]:
+        return next((facts.lazy.rules for facts in self.modules.values() if facts.lazy.rules), [])
 
     def children(self, module: str) -> tuple[str, ...]:
         return self.by_parent.get(module, ())
@@ -138,6 +162,7 @@ class ReleaseFacts:
                 if TYPING not in held:
                     for found, found_kind in self.resolved(module, target, kind, held):
                         yield UsedName(module, found, found_kind, ";".join(sorted(set(held))))
+        yield from FollowedCalls(self).rows()
 
     def resolved(self, module: str, target: str, kind: str, held: list[str]) -> Iterator[tuple[str, str]]:
         if kind in {LISTED, CHECKED}:
@@ -288,6 +313,7 @@ def merged(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
         constants=one.constants | other.constants,
         decorators=one.decorators | other.decorators,
         translated=one.translated | other.translated,
+        functions=one.functions | other.functions,
     )
 
 

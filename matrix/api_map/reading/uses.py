@@ -9,7 +9,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import MAPPED, PACKAGES, counts_libraries
-from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_after, conditions_of, opposite_of
+from matrix.api_map.reading.arguments import arguments_of
+from matrix.api_map.reading.conditions import (
+    AVAILABLE,
+    FUNCTION,
+    OTHER,
+    TRY,
+    conditions_after,
+    conditions_of,
+    opposite_of,
+)
 from matrix.api_map.reading.handlers import (
     ATTRIBUTE_ERROR,
     IMPORT_ERROR,
@@ -34,6 +43,7 @@ STAR: Final = "star"
 CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
 LISTED: Final = "listed"  # a package whose requirement is checked
 LIBRARY: Final = "library"  # the module imports a library outside the map
+CALL: Final = "call"  # the module calls a function of its package when it runs, or asks another one what is available
 ERRORS: Final = {
     **dict.fromkeys((MODULE, IMPORT, STAR, LIBRARY), IMPORT_ERROR),
     **dict.fromkeys((ATTRIBUTE, INHERITED), ATTRIBUTE_ERROR),
@@ -120,8 +130,11 @@ class UseReader(ast.NodeVisitor):
         for each in nodes:
             with self.under(*held):
                 self.visit(each)
-            held += conditions_after(each, self.resolve)
+            held += self.held_after(each)
         return held
+
+    def held_after(self, statement: ast.stmt) -> list[str]:
+        return conditions_after(statement, self.resolve)
 
     def visit_Module(self, node: ast.Module) -> None:
         self.visit_all(node.body)
@@ -167,7 +180,8 @@ class UseReader(ast.NodeVisitor):
             self.visit_all(node.body)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for each in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
+        self.visit_decorators(node)
+        for each in (*node.args.defaults, *(d for d in node.args.kw_defaults if d)):
             self.visit(each)
         for annotation in annotations_of(node) if self.annotated else ():
             self.visit(annotation)
@@ -178,12 +192,18 @@ class UseReader(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast names it
 
+    def visit_decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        for each in node.decorator_list:
+            self.visit(each)
+            self.add_call(ast.Call(func=each, args=[node], keywords=[]))  # type: ignore[list-item]
+
     def visit_Lambda(self, node: ast.Lambda) -> None:
         with self.later():
             self.visit(node.body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for each in (*node.decorator_list, *node.bases):
+        self.visit_decorators(node)
+        for each in node.bases:
             self.visit(each)
         before, self.owner = self.owner, node
         self.visit_all(node.body)
@@ -220,6 +240,7 @@ class UseReader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         called = self.called(node.func)
+        self.add_call(node)
         self.visit(node.func)
         for each in node.args:
             self.visit(each)
@@ -238,6 +259,15 @@ class UseReader(ast.NodeVisitor):
                 return f"{self.names.module}.{self.owner.name}.super.{name}"
         target = self.resolve(function)
         return target if target and self.is_foreign(target) else ""
+
+    def add_call(self, node: ast.Call) -> None:
+        """Add a call that is made when the module runs, unless an error in the called function would be handled."""
+        target = self.resolve(node.func)
+        is_own = target.startswith(f"{self.package}.")
+        asks = self.is_foreign(target) and AVAILABLE.fullmatch(target.rpartition(".")[2]) and not node.args
+        runs = not self.handled and FUNCTION not in self.conditions
+        if (is_own or asks) and runs and counts_libraries(self.names.module):
+            self.add(f"{target}{arguments_of(node)}", CALL)
 
     def tested_attribute(self, node: ast.Call) -> str:
         """Return the attribute that ``hasattr(X, "name")`` or ``getattr(X, "name", ...)`` looks up."""

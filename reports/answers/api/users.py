@@ -56,7 +56,7 @@ def uses_in(user: str, path: str, missing: MissingName, api: ApiMap) -> Iterator
     bits: dict[str, int] = {}
     at_import = False
     for module, _, _, conditions, first, last in api.tables[user].use_table.matching("target", pattern_of(path)):
-        if TRY in conditions.split(";"):
+        if TRY in conditions.split(";") or ":" in module:  # a function's uses are those of its module as well
             continue
         bits[module] = bits.get(module, 0) | ((1 << (last - first + 1)) - 1) << first
         at_import |= FUNCTION not in conditions.split(";")

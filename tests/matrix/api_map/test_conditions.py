@@ -34,6 +34,7 @@ def dotted(node: ast.expr) -> str:
         ("parsed_torch_version_base < version.parse('2.1')", ["ver:torch<2.1"]),
         ("config.PYARROW_VERSION >= version.parse('14')", ["ver:pyarrow>=14"]),
         ("pytorch_version >= version.parse('2.9.0')", ["ver:torch>=2.9.0"]),
+        ("version.parse(get_torch_version()) >= version.parse('2.5')", ["ver:torch>=2.5"]),
         ("fsdp_version == '2'", ["if"]),
         ("torch_version_of(x) >= '2'", ["if"]),
         ("typing.TYPE_CHECKING", ["typing"]),

@@ -166,3 +166,57 @@ def test_a_version_that_is_checked_at_import_breaks(missed: Missed, version: str
     }
     source = {"trl/__init__.py": "import transformers\n"}
     assert missed(source, transformers, {"numpy": version}) == expected
+
+
+def calling(helper: str, source: str = "from .helpers import check\ncheck()\n") -> dict[str, str]:
+    return {"trl/__init__.py": source, "trl/helpers.py": helper}
+
+
+@pytest.mark.parametrize(
+    ("helper", "source"),
+    [
+        ("def check():\n    import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def check():\n    import weave\n", "from . import helpers\nx = 1 if helpers.check() else 2\n"),
+        ("def check():\n    import weave\n", "from .helpers import check\nclass C:\n    x = check()\n"),
+        ("def check():\n    import weave\n", "from .helpers import check\ndef f(x=check()): pass\n"),
+        ("def check(f):\n    import weave\n    return f\n", "from .helpers import check\n@check\ndef f(): pass\n"),
+        ("class check:\n    def __init__(self):\n        import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def inner():\n    import weave\ndef check():\n    return inner()\n", "from .helpers import check\ncheck()\n"),
+        ("def check(x=None):\n    if x is None:\n        import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def check(x=None):\n    if x:\n        return\n    import weave\n", "from .helpers import check\ncheck()\n"),
+    ],
+    ids=["called", "in a test", "class body", "default", "decorator", "constructor", "through", "argument", "return"],
+)
+def test_a_function_that_is_called_at_import_runs(missed: Missed, helper: str, source: str) -> None:
+    assert missed(calling(helper, source), {}, {}) == ["weave"]
+
+
+@pytest.mark.parametrize(
+    ("helper", "source"),
+    [
+        ("def check():\n    import weave\n", "from .helpers import check\ndef f():\n    check()\n"),
+        ("def check():\n    import weave\n", "from .helpers import check\ntry:\n    check()\nexcept Exception: ...\n"),
+        ("def check():\n    import weave\n", "from .helpers import check\nif flag:\n    check()\n"),
+        ("def check(x=None):\n    if x is None:\n        import weave\n", "from .helpers import check\ncheck(1)\n"),
+        ("def check(x=None):\n    if x is None:\n        import weave\n", "from .helpers import check\ncheck(y)\n"),
+        ("def check(x=0):\n    x = 1\n    if x == 0:\n        import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def check():\n    if flag():\n        return\n    import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def check():\n    for each in found:\n        import weave\n", "from .helpers import check\ncheck()\n"),
+        ("def check():\n    import weave\n    yield\n", "from .helpers import check\ncheck()\n"),
+        ("def check():\n    def f():\n        import weave\n", "from .helpers import check\ncheck()\n"),
+    ],
+    ids=[
+        "not called",
+        "handled",
+        "unknown test",
+        "argument",
+        "unknown argument",
+        "assigned argument",
+        "returned before",
+        "loop",
+        "generator",
+        "inner function",
+    ],
+)
+def test_a_part_of_a_function_that_may_not_run_breaks_nothing(missed: Missed, helper: str, source: str) -> None:
+    assert missed(calling(helper, source), {}, {}) == []
