@@ -17,6 +17,7 @@ from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
 from matrix.api_map.reading.needs import needed_by_file, of_packages
 from matrix.api_map.reading.uses import (
+    CALL,
     CHECK_MODULE,
     CHECKED,
     IMPORT,
@@ -159,7 +160,7 @@ class ReleaseFacts:
         for module, facts in self.modules.items():
             for target, kind, conditions in facts.uses:
                 held = self.with_constants(conditions.split(";") if conditions else [])
-                if TYPING not in held:
+                if TYPING not in held and kind != CALL:
                     for found, found_kind in self.resolved(module, target, kind, held):
                         yield UsedName(module, found, found_kind, ";".join(sorted(set(held))))
         yield from FollowedCalls(self).rows()

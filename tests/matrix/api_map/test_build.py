@@ -90,3 +90,13 @@ def test_a_folder_without_a_map_is_bad_input(tmp_path: Path) -> None:
 )
 def test_ranges_of_a_set_of_releases(bits: int, expected: list[tuple[int, int]]) -> None:
     assert list(store.ranges(bits)) == expected
+
+
+def test_a_call_of_another_package_is_stored_once_without_its_arguments(
+    index: FakeIndex, updated: Callable[[FakeIndex, Path], dict[str, str]], tmp_path: Path
+) -> None:
+    source = "from transformers.utils import is_peft_available\nif is_peft_available():\n    import peft\n"
+    index.add("trl", "0.9.4", {"trl/__init__.py": source}, date(2024, 5, 5))
+    updated(index, tmp_path)
+    calls = [use.target for use in store.load("trl", tmp_path / "map").uses if use.kind == "call"]
+    assert calls == ["transformers.utils.is_peft_available"]
