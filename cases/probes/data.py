@@ -103,6 +103,11 @@ OFFERS = {
         Offer("transformers", "ViTModel.forward", "interpolate_pos_encoding"),
         "this transformers takes images of one size",
     ),
+    "tensor_parallel": (
+        Offer("transformers", "PreTrainedModel.from_pretrained", words="tp_plan"),
+        "this transformers divides no models by tensors",
+    ),
+    "jetmoe": (Offer("transformers", "JetMoeForCausalLM"), "this transformers has no JetMoe"),
     "cohere": (Offer("transformers", "CohereConfig", "logit_scale"), "this transformers has no Cohere"),
     "granite": (Offer("transformers", "GraniteConfig", "logits_scaling"), "this transformers has no Granite"),
     "completion_collator": (

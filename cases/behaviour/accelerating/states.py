@@ -196,3 +196,28 @@ def expected(rows: list[float], steps: int, *, by_loader: bool) -> list[float]:
             weight, kept = weight - kept, 0.0
         found.append(round(weight, 4))
     return found
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def accelerate_on_cpus_by_a_variable(ctx: Context) -> Iterator[Check]:
+    """ACCELERATE_USE_CPU, as ``accelerate launch --cpu`` sets it, runs all processes on CPUs as ``cpu=True`` does."""
+    from accelerate import Accelerator
+
+    if ctx.place.kind != "cpu":
+        return  # the group of these ranks is of their GPUs
+    os.environ.update(front_ends.launched(ctx.place))
+    before = os.environ.pop("ACCELERATE_USE_CPU", None)
+    for title, value, more in (("the variable", "true", {}), ("the argument", None, {"cpu": True})):
+        forget_states()
+        if value is not None:
+            os.environ["ACCELERATE_USE_CPU"] = value
+        try:
+            made = Accelerator(**more)
+        finally:
+            os.environ.pop("ACCELERATE_USE_CPU", None)
+        yield equal(f"kind of processes by {title}", str(made.distributed_type).rpartition(".")[2], "MULTI_CPU")
+        yield equal(f"device by {title}", made.device.type, "cpu")
+        found = (made.num_processes, made.process_index, made.use_distributed)
+        yield equal(f"processes, this one, and distribution by {title}", str(found), str((2, ctx.place.rank, True)))
+    if before is not None:
+        os.environ["ACCELERATE_USE_CPU"] = before

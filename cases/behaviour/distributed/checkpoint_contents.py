@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.parallel.checkpoint_files import blank, unlike
 from cases.model import tiny
-from cases.space.verdict import Phase, equal
+from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,3 +134,25 @@ def dcp_group_of_ranks(ctx: Context) -> Iterator[Check]:
         yield equal("tensors that differ", unlike({"weight": found["weight"]}, {"weight": state["weight"]}), "none")
         yield equal("number", found["step"], 0)
     dist.barrier()
+
+
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=("dcp_checkpoint_id",))
+def dcp_shares_out_bytes(ctx: Context) -> Iterator[Check]:
+    """Tensors that every rank holds are written once, and by bytes rather than by number, shared out among the ranks.
+
+    Each rank holds the same tensors, as under DDP, so that any rank may write any of them.
+    """
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+    large, small, count = 1 << 16, 1 << 12, 15  # numbers of the first tensor, and of each of the others
+    state = {f"{number:02}": torch.ones(small if number else large) * number for number in range(count + 1)}
+    folder = ctx.kept / "shared-out"
+    dcp.save(state, checkpoint_id=str(folder))
+    dist.barrier()
+    sizes = [each.stat().st_size for each in sorted(folder.glob("*.distcp"))]
+    whole = 4 * (large + small * count)
+    yield equal("files", len(sizes), ctx.place.world_size)
+    yield at_most("bytes in files over bytes of the tensors", sum(sizes) / whole, 1.2)
+    yield at_most("difference of the files, in small tensors", (max(sizes) - min(sizes)) / (4 * small), 2.0)

@@ -126,3 +126,72 @@ def fsdp1_compiled(ctx: Context) -> Iterator[Check]:
         title = f"{len(units)} units within the root"
         yield networks.worst_off(f"gradients off, {title}", found, expected)
         yield networks.off(f"weights off, {title}", whole_weights(wrapped), networks.weights(plain))
+
+
+def images() -> Any:
+    """A convolution that is no square in any two dimensions, over inputs that it repeats in channels and rows."""
+    import torch
+
+    class ConvolvedRows(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+        def __init__(self) -> None:
+            super().__init__()
+            self.image = torch.nn.Conv2d(3, 5, (2, 4))
+            self.head = torch.nn.Linear(60, 1)
+
+        def forward(self, inputs: Any) -> Any:
+            places = torch.arange(1, 13).reshape(1, 3, 4, 1) / 8
+            return self.head(self.image(inputs[:, None, None] * places).flatten(1).tanh())
+
+    return networks.filled(ConvolvedRows())
+
+
+@call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=jobs.FSDP1)
+def fsdp1_channels_last(ctx: Context) -> Iterator[Check]:
+    """A convolution whose kernel lies channels last in memory trains under FSDP1 as it does in one process.
+
+    https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+    """
+    import torch
+
+    for layout in (torch.contiguous_format, torch.channels_last):
+        plain = images().to(memory_format=layout)
+        networks.train(plain, made(plain), STEPS)
+        for own_names in (True, False):
+            title = f"{layout}, use_orig_params={own_names}"
+            model = sharding.fsdp1(images().to(memory_format=layout), ctx, use_orig_params=own_names)
+            start = images()
+            outputs = model(networks.data(9)[0]).detach()
+            yield networks.off(f"outputs at the start off, {title}", {"": outputs}, {"": start(networks.data(9)[0])})
+            networks.train(model, made(model), STEPS, ctx)
+            yield networks.off(f"weights off, {title}", whole_weights(model), networks.weights(plain))
+
+
+@call(GROUP, phase=Phase.RESUME, ranks=2, requires=OWN_NAMES)
+def fsdp1_optimiser_state_of_ignored_modules(ctx: Context) -> Iterator[Check]:
+    """The state of an optimiser has those of ignored modules, whole on each rank, and training goes on with them.
+
+    ignored_modules: https://docs.pytorch.org/docs/stable/fsdp.html. All ranks read all rows here, since nobody reduces
+    the gradients of ignored modules.
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as Wrapped
+
+    plain = networks.network()
+    reference = made(plain)
+    networks.train(plain, reference, STEPS)
+    expected = {
+        f"{n} momentum_buffer": reference.state[p]["momentum_buffer"].clone() for n, p in plain.named_parameters()
+    }
+    networks.train(plain, reference, LATER)
+    for ignored, form in product(("first", "third"), ("full", "sharded")):
+        title = f"{ignored}, {form}"
+        inner = networks.network()
+        model = sharding.fsdp1(inner, ctx, use_orig_params=True, ignored_modules=[getattr(inner, ignored)])
+        optimiser = made(model)
+        networks.train(model, optimiser, STEPS)
+        with kind_of_state(model, form):
+            held = Wrapped.optim_state_dict(model, optimiser)
+            yield networks.off(f"momenta off, {title}", saved(of_all_ranks(held)), expected, MOMENTS)
+            later = made(model, rate=1.0)
+            later.load_state_dict(Wrapped.optim_state_dict_to_load(model, later, held))
+        networks.train(model, later, LATER)
+        yield networks.off(f"weights off afterwards, {title}", whole_weights(model), networks.weights(plain), MOMENTS)

@@ -5,6 +5,8 @@ https://huggingface.co/docs/trl/grpo_trainer; the auxiliary loss is that of Swit
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
@@ -125,3 +127,25 @@ def pairs_balance_real_tokens(ctx: Context) -> Iterator[Check]:
             made.train()
             losses.append(made.micro_losses[0])
         yield at_most(f"what the coefficient adds, off, {kind}", abs(losses[1] - losses[0] - wanted), SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("jetmoe",))
+def mixtures_without_a_coefficient(ctx: Context) -> Iterator[Check]:
+    """Nothing is added to the losses of a mixture whose configuration states no router_aux_loss_coef, as JetMoe's.
+
+    While the policy is the reference, the loss of DPOTrainer is log 2, and that of KTOTrainer 1/2.
+    """
+    import torch
+    from transformers import JetMoeConfig, JetMoeForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_key_value_heads": 2}
+    config = JetMoeConfig(vocab_size=tiny.VOCABULARY, kv_channels=8, num_local_experts=4, **sizes)
+    model = JetMoeForCausalLM(config)
+    sets = {"DPO": preference.columns(preference.pairs()[:4]), "KTO": kto.columns(kto.rows()[:4])}
+    settings = {"max_steps": 1, "learning_rate": 0.0, "per_device_train_batch_size": 4}
+    for kind, wanted in (("DPO", math.log(2)), ("KTO", 0.5)):
+        models = {"model": copy.deepcopy(model), "ref_model": copy.deepcopy(model)}
+        made = alignment.create(ctx, kind, settings, train_dataset=sets[kind], **models)
+        made.train()
+        yield at_most(f"loss of a mixture off, {kind}", abs(made.micro_losses[0] - wanted), SAME)

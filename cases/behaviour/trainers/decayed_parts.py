@@ -45,6 +45,8 @@ def compared(title: str, trainer: Any, norms: Sequence[str] = ()) -> Iterator[Ch
     yield equal(f"parameters with another decay, {title}", ", ".join(wrong) or "none", "none")
     yield equal(f"frozen parameters that it holds, {title}", len(found.keys() - {id(p) for p in trained.values()}), 0)
     yield at_least(f"parameters that decay, {title}", sum(each > 0 for each in wanted.values()), 1)
+    groups = [group["weight_decay"] for group in trainer.optimizer.param_groups]
+    yield equal(f"decays of the groups, {title}", str(groups), str([DECAY, 0.0]))  # also of a group without parameters
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)

@@ -274,6 +274,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "after the epoch, {title}",
         "settings, {title}",
         "weights, {title}",
+        "kind of processes by {title}",
+        "device by {title}",
+        "processes, this one, and distribution by {title}",
     ),
     "cases.behaviour.accelerating.stream_loaders": (
         "sizes with another length, {ranks} ranks, drop_last={drop}",

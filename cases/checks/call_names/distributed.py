@@ -43,6 +43,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors of the metadata, {name}",
         "number",
         "where it was saved, {name}",
+        "files",
+        "bytes in files over bytes of the tensors",
+        "difference of the files, in small tensors",
     ),
     "cases.behaviour.distributed.communication_hooks": (
         "gradient before PowerSGD off, {title}",

@@ -168,6 +168,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
     ),
     "cases.behaviour.models.rotary_settings": ("logits of late tokens off, {model}",),
+    "cases.behaviour.models.tensor_parallel": (
+        "numbers of the whole over those of a rank, {name}",
+        "logits off, {name}",
+        "loss off, {name}",
+        "logits of the saved model off, {name}",
+    ),
     "cases.behaviour.models.whole_outputs": (
         "parts of the tuple, {title}",
         "tuple apart, {title}",

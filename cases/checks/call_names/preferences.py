@@ -26,6 +26,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.preferences.auxiliary_losses": (
         "what the coefficient adds, off, {kind}",
         "what the coefficient adds, off, {batches} batches",
+        "loss of a mixture off, {kind}",
     ),
     "cases.behaviour.preferences.continued_adapters": (
         "first loss off log 2",
@@ -127,6 +128,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "losses that fall",
         "version of {title}, {kind}",
     ),
+    "cases.behaviour.preferences.inputs.own_code": ("class of the model, {kind}",),
     "cases.behaviour.preferences.inputs.padded_rows": (
         "widths that are no multiple of {multiple}, {kind}",
         "sequences as without padding to {multiple}, {kind}",

@@ -162,6 +162,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtype of the weight: {title}",
         "bias: {title}",
     ),
+    "cases.behaviour.quantised.mixed_targets": (
+        "outputs in bfloat16 off, in roundings, {key}",
+        "weights off while disabled, {key}",
+        "weights of the {name} off, {key}",
+    ),
     "cases.behaviour.quantised.moved_layers": (
         "settings: {kind}",
         "settings of the state: {kind}",

@@ -89,6 +89,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameters that decay, {title}",
         "decayed weights off, {base}",
         "biases and norms off, {base}",
+        "decays of the groups, {title}",
     ),
     "cases.behaviour.trainers.derived_settings": (
         "greater is better, {metric}",

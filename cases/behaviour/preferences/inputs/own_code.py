@@ -1,0 +1,62 @@
+"""Models with code of their own, which TRL's trainers load by their path with trust_remote_code.
+
+https://huggingface.co/docs/transformers/custom_models, and "model_init_kwargs: Keyword arguments for from_pretrained,
+used when the model argument is provided as a string".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cases.api import call
+from cases.behaviour.models.building import Variant
+from cases.behaviour.preferences import alignment, grpo
+from cases.behaviour.preferences.inputs.adapter_settings import rows_of
+from cases.behaviour.preferences.inputs.row_forms import known
+from cases.space.verdict import Check, Phase, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cases.apply.context import Context
+
+CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+
+
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+CLASSES = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+KINDS, ROLLING = ("SFT", "DPO", "KTO"), ("GRPO", "RLOO")
+
+
+def written(ctx: Context) -> Path:
+    """A checkpoint whose classes are in a file beside its weights."""
+    folder = Variant("llama").written(ctx, "own")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config |= {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": CLASSES}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "modeling_own.py").write_text(CODE, encoding="utf-8")
+    return folder
+
+
+@call("Arguments of TRL", phase=Phase.LOAD)
+def trl_loads_own_code(ctx: Context) -> Iterator[Check]:
+    """TRL's trainers load a model with code of its own from its path, if model_init_kwargs trust that code."""
+    folder = str(written(ctx))
+    chosen = {"model_init_kwargs": {"trust_remote_code": True}, "per_device_train_batch_size": 4}
+    made = {
+        kind: alignment.create(ctx, kind, chosen, model=folder, train_dataset=rows_of(kind)) for kind in known(KINDS)
+    }
+    for kind in known(ROLLING):
+        if "model_init_kwargs" in alignment.options_of(kind):
+            made[kind], _ = grpo.trainer(ctx, {**chosen, "model": folder}, kind)
+    for kind, trainer in made.items():
+        yield equal(f"class of the model, {kind}", type(trainer.model).__name__, "OwnForCausalLM")
