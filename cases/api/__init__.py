@@ -43,6 +43,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.accelerating.batch_sizes",
     "behaviour.accelerating.block_maps",
     "behaviour.accelerating.device_maps",
+    "behaviour.accelerating.fsdp1_dtypes",
     "behaviour.accelerating.fsdp2_units",
     "behaviour.accelerating.hooks_of_modules",
     "behaviour.accelerating.loaded_parts",

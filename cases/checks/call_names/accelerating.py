@@ -68,6 +68,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "modules of another size, {title}",
         "bytes on the first device with the largest layer, {title}",
     ),
+    "cases.behaviour.accelerating.fsdp1_dtypes": (
+        "dtypes of trained weights, {precision}",
+        "dtypes of moments, {precision}",
+        "dtypes within, {precision}",
+        "dtypes of frozen weights, {precision}",
+        "steps off the learning rate",
+    ),
     "cases.behaviour.accelerating.fsdp2_units": (
         "units, by name",
         "units, by two names",

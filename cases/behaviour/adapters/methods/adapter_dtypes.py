@@ -124,7 +124,7 @@ def product_off(layer: Any, found: Any) -> float:
 
 @call(GROUP, phase=Phase.MERGE, requires=("adapter_dtype", "attention_adapters"))
 def half_products_of_attention(_ctx: Context) -> Iterator[Check]:
-    """LoRA on torch's attention has the dtype that autocast_adapter_dtype asks for, and its product is rounded once."""
+    """LoRA on torch's attention has the dtype that autocast_adapter_dtype asks for, and keeps what its product has."""
     import peft
     import torch
 
@@ -142,7 +142,8 @@ def half_products_of_attention(_ctx: Context) -> Iterator[Check]:
         layer = model.base_model.model.attention
         for part in (layer, layer.base_layer.out_proj):
             found = part.get_delta_weight("default").detach()
-            yield at_most(f"product off, in roundings, {title}", product_off(part, found), 1.01)
+            most = 2.0 if kind == "bfloat16" else 1.01  # up to peft 0.19, the scaled product is rounded again
+            yield at_most(f"product off, in roundings, {title}", product_off(part, found), most)
         inputs = tiny.values("attention", (2, 5, WIDTH)).to(dtype)
         for mode in (False, True):
             found = layer.train(mode)(inputs, inputs, inputs)[0]
