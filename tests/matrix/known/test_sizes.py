@@ -34,6 +34,10 @@ LIBRARIES = {
 MEASURED = 'script = "sizes/a.py", shows = "2 % off", setting = "SmolLM-135M", versions = "peft 0.21.2"'
 
 
+def test_every_bug_states_its_size() -> None:
+    assert [each.id for each in findings.load() if each.is_bug and each.size is None] == []
+
+
 def test_the_scripts_are_those_that_findings_name() -> None:
     assert {each.path for each in SIZES.values() if each.script} == set(SCRIPTS)
 
