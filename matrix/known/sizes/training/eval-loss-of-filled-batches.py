@@ -12,7 +12,7 @@ from transformers import Trainer, TrainingArguments
 BATCH, VARIES = 8, 0.3
 
 
-class Losses(torch.nn.Module):
+class LossesOfRows(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(()))
@@ -29,7 +29,7 @@ def evaluated(count):
             tempfile.mkdtemp(dir=folder), per_device_eval_batch_size=BATCH, use_cpu=True, report_to="none"
         )
         rows = [{"labels": loss} for loss in losses]
-        found = Trainer(model=Losses(), args=arguments, eval_dataset=rows).evaluate()["eval_loss"]
+        found = Trainer(model=LossesOfRows(), args=arguments, eval_dataset=rows).evaluate()["eval_loss"]
         if rank == 0:
             results.put(found)
 

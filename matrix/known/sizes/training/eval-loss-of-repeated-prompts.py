@@ -14,7 +14,7 @@ PROMPTS = Dataset.from_list([{"prompt": text(32, number)} for number in range(10
 losses = []
 
 
-class Recorder(GRPOTrainer):
+class LossRecorder(GRPOTrainer):
     def compute_loss(self, *arguments, **named):
         return losses.append(super().compute_loss(*arguments, **named)) or losses[-1]
 
@@ -26,7 +26,7 @@ def even(completions, **_):
 with tempfile.TemporaryDirectory() as folder:
     chosen = {"num_generations": 8, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 16, "max_steps": 1}
     arguments = GRPOConfig(folder, **chosen, max_completion_length=16, use_cpu=True, bf16=False, report_to="none")
-    trainer = Recorder(
+    trainer = LossRecorder(
         model=smollm(num_hidden_layers=2, eos_token_id=0, pad_token_id=2),
         reward_funcs=even,
         args=arguments,

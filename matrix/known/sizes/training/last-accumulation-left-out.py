@@ -13,7 +13,7 @@ ROWS, BATCH, ACCUMULATED, EPOCHS = 10_000, 8, 16, 3
 batches = []
 
 
-class OneWeight(torch.nn.Module):
+class CountingModel(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(1))
@@ -27,7 +27,7 @@ rows = [{"inputs": torch.ones(1)} for _ in range(ROWS)]
 with tempfile.TemporaryDirectory() as folder:
     sizes = {"per_device_train_batch_size": BATCH, "gradient_accumulation_steps": ACCUMULATED}
     arguments = TrainingArguments(folder, **sizes, num_train_epochs=EPOCHS, report_to="none", use_cpu=True)
-    trainer = Trainer(model=OneWeight(), args=arguments, train_dataset=rows)
+    trainer = Trainer(model=CountingModel(), args=arguments, train_dataset=rows)
     trainer.train()
 whole = EPOCHS * ROWS
 report(

@@ -22,7 +22,7 @@ class OneWeight(torch.nn.Module):
         return {"loss": (self.weight * inputs).square().mean()}
 
 
-class Recorder(Trainer):
+class RateRecorder(Trainer):
     def compute_loss(self, *arguments, **named):
         used.append(self.optimizer.param_groups[0]["lr"])
         return super().compute_loss(*arguments, **named)
@@ -34,7 +34,7 @@ with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         folder, **chosen, per_device_train_batch_size=1, num_train_epochs=1, report_to="none", use_cpu=True
     )
-    trainer = Recorder(model=OneWeight(), args=arguments, train_dataset=rows)
+    trainer = RateRecorder(model=OneWeight(), args=arguments, train_dataset=rows)
     trainer.train()
 logged = {each["step"]: each["learning_rate"] for each in trainer.state.log_history if "learning_rate" in each}
 off = [abs(rate - used[step - 1]) / PEAK for step, rate in logged.items()]

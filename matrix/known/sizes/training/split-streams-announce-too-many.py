@@ -7,7 +7,7 @@ from released import report
 ROWS, BATCH, RANKS = 10_000, 16, 2
 
 
-class SizedStream(torch.utils.data.IterableDataset):
+class StreamOfRows(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(range(ROWS))
 
@@ -15,6 +15,6 @@ class SizedStream(torch.utils.data.IterableDataset):
         return ROWS
 
 
-stream = IterableDatasetShard(SizedStream(), BATCH, num_processes=RANKS, process_index=0, split_batches=True)
+stream = IterableDatasetShard(StreamOfRows(), BATCH, num_processes=RANKS, process_index=0, split_batches=True)
 given = sum(1 for _ in stream)
 report(f"{ROWS} rows", announced=len(stream), given=given, off=len(stream) / given - 1)
