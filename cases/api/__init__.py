@@ -141,6 +141,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.generation.generated_logits",
     "behaviour.generation.generation",
     "behaviour.generation.given_to_generate",
+    "behaviour.generation.images_in_prompts",
     "behaviour.generation.processed_scores",
     "behaviour.generation.processors_alone",
     "behaviour.generation.prompts_and_caches",

@@ -107,6 +107,10 @@ OFFERS = {
         Offer("transformers", "PreTrainedModel.from_pretrained", words="tp_plan"),
         "this transformers divides no models by tensors",
     ),
+    "gemma3": (
+        Offer("transformers", "Gemma3ForConditionalGeneration"),
+        "this transformers has no Gemma 3",
+    ),
     "jetmoe": (Offer("transformers", "JetMoeForCausalLM"), "this transformers has no JetMoe"),
     "cohere": (Offer("transformers", "CohereConfig", "logit_scale"), "this transformers has no Cohere"),
     "granite": (Offer("transformers", "GraniteConfig", "logits_scaling"), "this transformers has no Granite"),

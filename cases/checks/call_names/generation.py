@@ -80,6 +80,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tokens, {kind}, {schedule}",
         "tokens of the first passes, {kind}, {schedule}",
     ),
+    "cases.behaviour.generation.images_in_prompts": (
+        "logits off, {title} cache",
+        "tokens, {title} cache",
+        "logits of a causal pass off, {title} cache",
+    ),
     "cases.behaviour.generation.processed_scores": (
         "scores off, {name}",
         "rows of scores that it changes, {name}",

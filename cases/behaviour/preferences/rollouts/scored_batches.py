@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, ingredients
+from cases.api import call
 from cases.behaviour.preferences import alignment, grpo, policies
 from cases.behaviour.preferences.rollouts.generations import KINDS, STILL
 from cases.space.verdict import Check, Phase, at_most, equal
@@ -39,14 +39,14 @@ def rollouts_scored_in_batches(ctx: Context) -> Iterator[Check]:
     for kind in KINDS:
         given: dict[str, Any] = {**STILL, "beta": grpo.BETA, "num_iterations": 2, "steps_per_generation": 2}
         given |= {"per_device_train_batch_size": TRAINED, "per_device_eval_batch_size": JUDGED, "evaluated": True}
-        made, _ = grpo.trainer(ctx, {**given, "max_steps": 2, "model": ingredients.base(ctx)}, kind)
+        made, _ = grpo.trainer(ctx, {**given, "max_steps": 1}, kind)
         found = rows_of_passes(made.model)
         made.train()
         yield equal(f"rows of passes in training, {kind}", str(found), str({TRAINED}))
         found.clear()
         made.evaluate()
         yield equal(f"rows of passes in evaluation, {kind}", str(found), str({JUDGED}))
-        chosen = {"per_device_train_batch_size": WIDE, "max_steps": 1, "model": ingredients.base(ctx)}
+        chosen = {"per_device_train_batch_size": WIDE, "max_steps": 1}
         made, _ = grpo.trainer(ctx, {**STILL, **chosen}, kind)
         found = rows_of_passes(made.model)
         made.train()
