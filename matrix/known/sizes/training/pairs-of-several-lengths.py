@@ -1,4 +1,4 @@
-"""The loss and gradient of DPOTrainer for four pairs, beside those written out: prompts of 60 to 240 tokens.
+"""The loss and gradient of DPOTrainer for four pairs, beside those of its formula: prompts of 60 to 240 tokens.
 
 The answers have 40 to 300 tokens. The model is SmolLM-135M with 4 of its layers, and its reference was trained for 10
 steps at a rate of 1e-4; beta is 0.1. The argument is ld_alpha, or plain for a loss without it.
