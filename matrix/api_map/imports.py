@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.holding import holds, unmet
+from matrix.api_map.holding import CONDITION, holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
 from matrix.api_map.reading.uses import ATTRIBUTE, CALL, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
 from matrix.api_map.rows import NEEDS
@@ -160,13 +160,16 @@ class ImportPrediction:
                     yield from self.loaded(source, original, depth + 1)
 
     def is_placeholder(self, module: str, name: str) -> bool:
+        """Tell if an export needs what is not there. If no libraries are known, a package without a version may be."""
         user = module.partition(".")[0]
-        return any(
-            holds(each, self.view, self.api, user) is False
+        needs = [
+            each
             for row in self.view.rows(module, name)
             if row.kind == NEEDS
             for each in row.detail.split(";")
-        )
+            if self.view.libraries is not None or is_stated(each, self.view)
+        ]
+        return any(holds(each, self.view, self.api, user) is False for each in needs)
 
     def is_missing(self, path: str) -> bool:
         """Tell if a name is not there although another release has it: a name that none has is made at run time."""
@@ -186,6 +189,12 @@ class ImportPrediction:
 def is_foreign(module: str, target: str) -> bool:
     """Tell if a target is another package's. A release has what its own modules import from each other."""
     return root_of(module) != root_of(target)
+
+
+def is_stated(condition: str, view: View) -> bool:
+    """Tell if a view has the package of a condition."""
+    found = CONDITION.fullmatch(condition.removeprefix("!"))
+    return found is not None and found["name"] in view.places
 
 
 def root_of(path: str) -> str:

@@ -105,7 +105,7 @@ def test_an_export_runs_its_module_only_with_what_it_needs(
     built: Built, name: str, *, has_trl: bool, runs: bool
 ) -> None:
     api = built({"transformers/__init__.py": STRUCTURE + SCANNED, **MODULES})
-    view = api.at({"transformers": "6.0.0", **({"trl": "0.9.0"} if has_trl else {})})
+    view = api.at({"transformers": "6.0.0", **({"trl": "0.9.0"} if has_trl else {})}, {"weave": "1.0"})
     prediction = ImportPrediction(api=api, view=view)
     prediction.import_name(f"transformers.{name}")
     sources = {
@@ -129,6 +129,13 @@ def test_an_export_runs_its_module_only_with_what_it_needs(
 def test_a_rule_for_files_counts_if_it_can_be_told(built: Built, test: str, *, runs: bool) -> None:
     rules = f"BASE_FILE_REQUIREMENTS = {{\n    lambda name, content: {test}: ('trl',),\n}}\n"
     api = built({"transformers/__init__.py": SCANNED, **MODULES, "transformers/utils/import_utils.py": rules})
-    prediction = ImportPrediction(api=api, view=api.at({"transformers": "6.0.0"}))
+    prediction = ImportPrediction(api=api, view=api.at({"transformers": "6.0.0"}, {}))
     prediction.import_name("transformers.Model")
     assert ("transformers.models.modeling_a" in prediction.executed) is runs
+
+
+def test_an_export_may_have_what_it_needs_if_no_version_is_stated(built: Built) -> None:
+    api = built({"transformers/__init__.py": STRUCTURE, **MODULES})
+    prediction = ImportPrediction(api=api, view=api.at({"transformers": "6.0.0"}))
+    prediction.import_name("transformers.Trainer")
+    assert "transformers.trainer" in prediction.executed
