@@ -148,3 +148,72 @@ def skip_whole_epochs(_ctx: Context) -> Iterator[Check]:
     """skip_first_batches of all batches leaves none, as a loop needs that resumes at the end of an epoch."""
     for drop, (title, data) in itertools.product((False, True), KINDS.items()):
         yield from skipped_rows(f"{title}, drop_last={drop}", data(), len(batches(drop=drop)), drop=drop)
+
+
+def seeded(ctx: Context) -> Any:
+    """An Accelerator with the sampler whose order depends on the seed and the epoch alone, as the Trainer has it."""
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
+
+    forget_states()
+    return Accelerator(
+        cpu=ctx.place.kind == "cpu", dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)
+    )
+
+
+def of_later_epochs(ctx: Context, skipped: Callable[[Any, Any, int], Any]) -> Iterator[Check]:
+    """Skip batches of one of three epochs, and compare what is left of it."""
+    from accelerate.utils import set_seed
+
+    made = seeded(ctx)
+    set_seed(3)
+    whole = made.prepare(shuffled())
+    epochs = [rows(whole) for _ in range(3)]
+    for epoch in range(3):
+        set_seed(3)
+        rest = rows(skipped(made, made.prepare(shuffled()), epoch))
+        yield equal(f"rest of epoch {epoch}", str(rest), str(epochs[epoch][1:]))
+
+
+@call(GROUP, phase=Phase.RESUME)
+def skip_after_set_epoch(ctx: Context) -> Iterator[Check]:
+    """skip_first_batches leaves the rest of the epoch that set_epoch chose, as the Trainer of 4.x resumes."""
+
+    def skipped(made: Any, loader: Any, epoch: int) -> Any:
+        loader.set_epoch(epoch)
+        return made.skip_first_batches(loader, 1)
+
+    yield from of_later_epochs(ctx, skipped)
+
+
+@call(GROUP, phase=Phase.RESUME)
+def set_epoch_after_skip(ctx: Context) -> Iterator[Check]:
+    """set_epoch chooses the order of a loader that skip_first_batches made, as the Trainer of 5.x resumes."""
+
+    def skipped(made: Any, loader: Any, epoch: int) -> Any:
+        rest = made.skip_first_batches(loader, 1)
+        rest.set_epoch(epoch)
+        return rest
+
+    yield from of_later_epochs(ctx, skipped)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def loaders_of_batch_samplers(ctx: Context) -> Iterator[Check]:
+    """A loader whose sampler gives batches is prepared with these batches, for one process and for several.
+
+    https://docs.pytorch.org/docs/stable/data.html#disable-automatic-batching: sampler=BatchSampler(...) with
+    batch_size=None loads each batch at once.
+    """
+    import torch
+    from accelerate.data_loader import prepare_data_loader
+    from torch.utils.data import BatchSampler, DataLoader
+
+    alone(ctx)
+    full = batches(drop=True)
+    for ranks in (2, 1):
+        for rank in range(ranks):
+            sampler = BatchSampler(range(ROWS - 1), BATCH, drop_last=False)
+            loader = DataLoader(torch.arange(ROWS), sampler=sampler, batch_size=None)
+            made = prepare_data_loader(loader, num_processes=ranks, process_index=rank)
+            yield equal(f"batches, {ranks} processes, rank {rank}", str(rows(made)), str(full[rank::ranks]))

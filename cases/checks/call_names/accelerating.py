@@ -169,6 +169,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows of the whole loader afterwards, {title}",
         "batches that are the last, {title}",
         "within a loader afterwards, {title}",
+        "rest of epoch {epoch}",
+        "batches, {ranks} processes, rank {rank}",
     ),
     "cases.behaviour.accelerating.nested_tensors": (
         "joined along {dim}",

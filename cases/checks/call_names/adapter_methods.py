@@ -198,6 +198,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
         "rows of logits, {title}",
         "the same with {name} active, {title}",
+        "tokens without the prompt, {key}",
+        "tokens, use_cache={cached}",
     ),
     "cases.behaviour.adapters.methods.prompts_in_use": (
         "logits of {key} off",

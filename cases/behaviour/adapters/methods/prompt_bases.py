@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.adapters import lora_reference as reference
 from cases.behaviour.adapters.lora_reference import FIRST, NEAR, SECOND
-from cases.behaviour.adapters.methods.prompts_in_use import KINDS, PROMPTING
+from cases.behaviour.adapters.methods.prompts_in_use import KINDS, NEW, PROMPTING, prompted
 from cases.model import tiny
 from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_most, equal
@@ -68,3 +68,38 @@ def base_of_every_kind(ctx: Context) -> Iterator[Check]:
         for name in ("first", "second")[: len(configs)]:
             model.set_adapter(name)
             yield equal(f"the same with {name} active, {title}", model.get_base_model() is original, bound=True)
+
+
+@call(PROMPTING, phase=Phase.INFER)
+def base_writes_after_prompts(ctx: Context) -> Iterator[Check]:
+    """After a text was generated behind a prompt, the model without its prompt generates what its base does."""
+    ids = tiny.prompt()[:2]
+    usual = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": NEW, "do_sample": False}
+    usual["use_cache"] = True  # which holds a prefix; the base's configuration has none
+    for key, kind in KINDS.items():
+        wanted = reference.loaded(ctx).eval().generate(input_ids=ids, **usual).tolist()
+        model = prompted(ctx, kind)
+        model.generate(input_ids=ids, **usual)
+        with model.disable_adapter():
+            found = model.generate(input_ids=ids, **usual).tolist()
+        yield equal(f"tokens without the prompt, {key}", str(found), str(wanted))
+
+
+@call(PROMPTING, phase=Phase.INFER)
+def prefix_writes_without_cache(ctx: Context) -> Iterator[Check]:
+    """Behind a prefix, generating without a cache gives the text that repeated passes of the model give."""
+    import torch
+
+    ids = tiny.prompt()[:2]
+    model = prompted(ctx, KINDS["prefix"])
+    wanted = ids
+    with torch.no_grad():
+        for _ in range(NEW):
+            logits = model(input_ids=wanted, attention_mask=wanted.new_ones(wanted.shape)).logits
+            wanted = torch.cat([wanted, logits[:, -1:].argmax(-1)], 1)
+    for cached in (True, False):
+        mask = ids.new_ones(ids.shape)
+        found = model.generate(
+            input_ids=ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False, use_cache=cached
+        )
+        yield equal(f"tokens, use_cache={cached}", str(found.tolist()), str(wanted.tolist()))
