@@ -228,6 +228,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
             ("GRPO", "num_iterations"),
+            ("SFT", "router_aux_loss_coef"),
             ("GRPO", "router_aux_loss_coef"),
             ("GRPO", "epsilon_high"),
             ("GRPO", "use_bias_correction_kl"),

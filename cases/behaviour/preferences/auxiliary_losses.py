@@ -14,9 +14,11 @@ from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
 from cases.behaviour.preferences import alignment, grpo, kto, pair_losses, policies, preference
 from cases.behaviour.preferences.inputs.row_forms import known
+from cases.behaviour.trainers import stock_trainer
 from cases.model import tiny
 from cases.reference.models import mixtral
 from cases.reference.network import Batch
+from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_most
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ GROUP = "Preference losses"
 NEEDS = ("model_mixtral", "grpo", "grpo_router_aux_loss_coef")
 SHARE = 0.5  # router_aux_loss_coef
 SAME = 1e-5  # of a loss
+SHORT = 1e-4  # relative: a difference of weights in float32
 
 
 def balance(folder: Path, rows: Sequence[list[int]]) -> float:
@@ -82,7 +85,7 @@ def auxiliary_losses(ctx: Context) -> Iterator[Check]:
         yield at_most(f"what the coefficient adds, off, {kind}", abs(found - without - wanted), SAME)
 
 
-@call(GROUP, phase=Phase.BACKWARD, requires=NEEDS)
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral", "sft_router_aux_loss_coef"))
 def auxiliary_losses_accumulated(ctx: Context) -> Iterator[Check]:
     """With gradient accumulation, SFTTrainer adds router_aux_loss_coef times the mean balance of a step's batches."""
     texts = [policies.tokens(length, 900 + length) for length in (5, 9, 3, 7)]
@@ -102,6 +105,49 @@ def auxiliary_losses_accumulated(ctx: Context) -> Iterator[Check]:
         balances = [balance(folder, rows[begin : begin + size]) for begin in range(0, len(rows), size)]
         wanted = SHARE * policies.mean(balances)
         yield at_most(f"what the coefficient adds, off, {batches} batches", abs(losses[1] - losses[0] - wanted), SAME)
+
+
+def one_step(batches: int) -> dict[str, Any]:
+    """One step of plain SGD over four rows."""
+    plain = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    return {
+        "max_steps": 1,
+        "gradient_accumulation_steps": batches,
+        "per_device_train_batch_size": 4 // batches,
+        **plain,
+    }
+
+
+def router(model: Any) -> Any:
+    """The weight that chooses the experts of the first layer."""
+    return next(each for name, each in model.named_parameters() if name.endswith(".gate.weight"))
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral",))
+def router_losses_accumulated(ctx: Context) -> Iterator[Check]:
+    """With gradient accumulation, the Trainer adds router_aux_loss_coef times the mean balance of a step's batches."""
+    import torch
+
+    folder = Variant("mixtral").written(ctx, "policy")
+    for batches in (1, 2, 4):
+        changes = []
+        for share in (0.0, SHARE):
+            model = building.loaded(ctx, folder, output_router_logits=True, router_aux_loss_coef=share)
+            made = stock_trainer.trainer(ctx, 4, of=model, **one_step(batches))
+            record, before = stock_trainer.observed(made), router(model).detach().clone()
+            made.train()
+            changes.append(before - router(model).detach())
+        fresh = building.loaded(ctx, folder, output_router_logits=True).train()
+        wanted = torch.zeros_like(changes[0])
+        for batch in record.steps[0]:
+            rows = {
+                name: each.to(ctx.place.device)
+                for name, each in stock_trainer.padded([stock_trainer.row(number) for number in batch]).items()
+            }
+            (gradient,) = torch.autograd.grad(fresh(**rows).aux_loss, router(fresh))
+            wanted += SHARE * gradient / batches
+        found = changes[1] - changes[0]
+        yield at_most(f"what the coefficient adds to the router off, {batches} batches", relative(found, wanted), SHORT)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("model_mixtral",))

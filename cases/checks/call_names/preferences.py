@@ -26,6 +26,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.preferences.auxiliary_losses": (
         "what the coefficient adds, off, {kind}",
         "what the coefficient adds, off, {batches} batches",
+        "what the coefficient adds to the router off, {batches} batches",
         "loss of a mixture off, {kind}",
     ),
     "cases.behaviour.preferences.continued_adapters": (
