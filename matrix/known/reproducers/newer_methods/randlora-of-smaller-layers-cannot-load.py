@@ -1,7 +1,7 @@
 """A RandLoRA or PVeRA adapter that was saved beside one of larger layers does not load alone.
 
 Shows with peft 0.17 to 0.21. No thread found on 2026-11-26; related: huggingface/peft#1816, huggingface/peft#3714.
-Exit code: 0 both load, 1 a size mismatch, 77 this peft has no RandLoRA, anything else: something else happened.
+Exit code: 0 both load, 1 one has another size, 77 this peft has no RandLoRA, anything else: something else happened.
 """
 
 import os
@@ -41,4 +41,4 @@ def reloaded(kind):
 found = {kind: reloaded(kind) for kind in KINDS}
 print(f"the smaller adapter alone: found {found}, expected all loaded")
 outcomes = set(found.values())
-sys.exit(0 if outcomes == {"loaded"} else 1 if outcomes == {"size mismatch"} else 3)
+sys.exit(0 if outcomes == {"loaded"} else 1 if outcomes <= {"loaded", "size mismatch"} else 3)
