@@ -9,7 +9,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
+from cases.api import call, models
+from cases.apply import compat
 from cases.behaviour.low_precision import fp8_adapters, fp8_models
 from cases.behaviour.low_precision.fp8_models import LAYERS, SINGLE
 from cases.model import tiny
@@ -58,11 +59,17 @@ FLOAT8 = WeightConfig("Float8WeightOnlyConfig", float8_spacing)
 
 
 def quantised(ctx: Context, kind: WeightConfig, **other: Any) -> Any:
-    """A model on the device of the rank; on a CPU without a map, in which older transformers see offloaded weights."""
+    """A float32 model on the device of the rank."""
     import torchao.quantization
+
+    return quantised_by(ctx, getattr(torchao.quantization, kind.config)(), **other)
+
+
+def quantised_by(ctx: Context, config: Any, **other: Any) -> Any:
+    """A model on the device of the rank; on a CPU without a map, in which older transformers see offloaded weights."""
     from transformers import TorchAoConfig
 
-    chosen = TorchAoConfig(quant_type=getattr(torchao.quantization, kind.config)())
+    chosen = TorchAoConfig(quant_type=config)
     folder = fp8_models.saved(fp8_models.filled(), ctx.kept / "plain")
     where = {"device_map": None} if ctx.place.kind == "cpu" else {}
     return fp8_models.loaded(ctx, folder, quantization_config=chosen, **{**where, **other})
@@ -193,12 +200,14 @@ def torchao_int8_merge(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.ADAPT, requires=(*TORCHAO, "torchao_int4"))
 def torchao_int4_lora(ctx: Context) -> Iterator[Check]:
-    """LoRA over torchao's int4 weights is refused with the reason, or gets the gradients of the dequantised weights."""
-    import torch
-    from torchao.quantization import Int4WeightOnlyConfig, quantize_
+    """LoRA over torchao's int4 weights is refused with the reason, or gets the gradients of the dequantised weights.
 
-    model = fp8_models.filled().to(ctx.place.device, torch.bfloat16)
-    quantize_(model, Int4WeightOnlyConfig(group_size=float8.BLOCK))
+    The model is quantised on loading, since PEFT takes from it how to quantise merged weights.
+    """
+    from torchao.quantization import Int4WeightOnlyConfig
+
+    half = compat.load_arguments(models.chosen(dtype="bf16"), ctx.place.device)
+    model = quantised_by(ctx, Int4WeightOnlyConfig(group_size=float8.BLOCK), **half)
     try:
         found = fp8_adapters.adapted(model)
     except (TypeError, ValueError) as error:
