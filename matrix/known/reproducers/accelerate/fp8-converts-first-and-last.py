@@ -11,13 +11,13 @@ import traceback
 
 sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(2))  # 1 would report the error
 
-import torch
-from accelerate.utils import is_torchao_available
+import importlib.util
 
-if not is_torchao_available():
+if importlib.util.find_spec("torchao") is None:
     print("torchao is not installed", file=sys.stderr)
     sys.exit(77)
 
+import torch
 from accelerate.utils.ao import convert_model_to_fp8_ao
 
 model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(3)))
