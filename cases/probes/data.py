@@ -44,6 +44,7 @@ OFFERS = {
         "this trl converts no other names of roles",
     ),
     "repetition_reward": (Offer("trl.rewards", "get_repetition_penalty_reward"), "this trl has no such reward"),
+    "bema": (Offer("trl", "BEMACallback"), "this trl averages no weights"),
     "overlong_reward": (Offer("trl.rewards", "get_soft_overlong_punishment"), "this trl has no such reward"),
     "format_reward": (Offer("trl.rewards", "think_format_reward"), "this trl has no such reward"),
     "padded_to_multiples": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
+from cases.api import call, ingredients
 from cases.behaviour.preferences import alignment, objectives, pair_objectives, policies, preference
 from cases.behaviour.preferences.preference import ADAPTED, BETA, FLIPPED, GROUP, PreferencePair, Scores, each
 from cases.space.verdict import Check, Phase
@@ -166,22 +166,44 @@ def dpo_alpha_divergence_coefficient(ctx: Context) -> Iterator[Check]:
     yield from with_alpha(ctx, ALPHA)
 
 
-@call(GROUP, phase=Phase.FORWARD, requires=("dpo_ld_alpha",))
-def dpo_ld_alpha(ctx: Context) -> Iterator[Check]:
-    """DPOTrainer's ld_alpha is the weight of a completion's tokens beyond the length of the other one.
+def shortened(row: Scores) -> Any:
+    """The DPO loss whose sums weigh tokens beyond the other completion's length by ``SHARE``.
 
     Equation 9 of https://arxiv.org/abs/2409.06411.
     """
+    common = min(len(row.chosen), len(row.rejected))
+    chosen, rejected, before, after = (
+        part[:common].sum() + SHARE * part[common:].sum()
+        for part in (row.chosen, row.rejected, row.reference_chosen, row.reference_rejected)
+    )
+    return objectives.dpo(chosen - before - rejected + after, BETA)
 
-    def shortened(row: Scores) -> Any:
-        common = min(len(row.chosen), len(row.rejected))
-        chosen, rejected, before, after = (
-            part[:common].sum() + SHARE * part[common:].sum()
-            for part in (row.chosen, row.rejected, row.reference_chosen, row.reference_rejected)
-        )
-        return objectives.dpo(chosen - before - rejected + after, BETA)
 
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_ld_alpha",))
+def dpo_ld_alpha(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's ld_alpha is the weight of a completion's tokens beyond the length of the other one."""
     yield from compared(ctx, each(shortened), logged=False, ld_alpha=SHARE)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_ld_alpha",))
+def dpo_ld_alpha_precomputed(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's ld_alpha weighs the tokens of a reference that is computed before the training, too."""
+    more: dict[str, Any] = {"precompute_ref_log_probs": True, "remove_unused_columns": True}
+    yield from compared(ctx, each(shortened), logged=False, ld_alpha=SHARE, **more)
+
+
+@call(GROUP, phase=Phase.OPTIMIZER, requires=("dpo_ld_alpha",))
+def dpo_ld_alpha_of_given_reference(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's ld_alpha weighs the tokens of a ref_model, whether computed in each step or before the training."""
+    for precomputed in (False, True):
+        both, model = preference.tuned(ctx)
+        rows = preference.pairs(LENGTHS)
+        loss = preference.loss_of(both, each(shortened), logged=False)
+        expected = policies.train(both.trained, policies.dealt(rows, 4), loss, preference.GENTLE)
+        more: dict[str, Any] = {"precompute_ref_log_probs": precomputed, "remove_unused_columns": precomputed}
+        more |= {"ref_model": ingredients.base(ctx), "learning_rate": preference.GENTLE, "ld_alpha": SHARE}
+        made = preference.trainer(ctx, model, rows, **more)
+        yield from alignment.as_defined(alignment.trained(made), expected)
 
 
 def aligned(both: policies.Policies, ids: tuple[list[int], list[int]]) -> float:

@@ -154,6 +154,19 @@ def adapted_trainer(ctx: Context, model: Any = None, **chosen: Any) -> Any:
     return alignment.fill(trainer(ctx, model or ingredients.base(ctx), peft_config=peft_config, **chosen))
 
 
+def tuned(ctx: Context) -> tuple[policies.Policies, Any]:
+    """A policy of whole weights that differs from its reference, and the same model for a trainer."""
+    import torch
+
+    both = policies.policies(ctx.cache, FULL)
+    model = ingredients.base(ctx)
+    with torch.no_grad():
+        for name, tensor in [*both.trained.items(), *tiny.named(model)]:
+            if "layers" in name and "norm" not in name:
+                tensor.mul_(TUNED)
+    return both, model
+
+
 def compared(
     ctx: Context,
     of_batch: OfBatch,
@@ -257,14 +270,7 @@ def dpo_ddp(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.OPTIMIZER)
 def dpo_reference_model(ctx: Context) -> Iterator[Check]:
     """DPOTrainer trains every weight against the model given as ref_model, which stays as it is."""
-    import torch
-
-    both = policies.policies(ctx.cache, FULL)
-    model = ingredients.base(ctx)
-    with torch.no_grad():
-        for name, tensor in [*both.trained.items(), *tiny.named(model)]:
-            if "layers" in name and "norm" not in name:
-                tensor.mul_(TUNED)
+    both, model = tuned(ctx)
     expected = policies.train(both.trained, policies.dealt(pairs(), 4), loss_of(both, each(sigmoid)), GENTLE)
     made = trainer(ctx, model, ref_model=ingredients.base(ctx), learning_rate=GENTLE)
     yield from alignment.as_defined(alignment.trained(made), expected)

@@ -8,6 +8,7 @@ from cases.api import call, ingredients
 from cases.behaviour.trainers import stock_trainer
 from cases.behaviour.trainers.stock_trainer import LENGTHS, Reference
 from cases.model import tiny
+from cases.model.data import IGNORED
 from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -72,21 +73,29 @@ def first_label_kept(features: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def fillers(logits: Any) -> set[int]:
+    """What is behind the longest row of each complete batch of two rows."""
+    batches = [(place, max(LENGTHS[place : place + 2])) for place in range(0, len(logits) - 1, 2)]
+    return {int(each) for place, width in batches for each in logits[place : place + 2, width:].flatten().unique()}
+
+
 def metrics_of(ctx: Context, count: int, **more: Any) -> Iterator[Check]:
-    """Evaluate with metrics: each row once, in order, with its own logits."""
+    """Evaluate with metrics: each row once, in order, with its own logits and labels, and -100 behind them."""
     import torch
 
     seen: list[Any] = []
 
     def compute(found: Any) -> dict[str, float]:
         seen.append(found)
-        return {"rows": float(len(found.label_ids))}
+        return {"rows": float(len(found.label_ids)), "tokens": float((found.label_ids != IGNORED).sum())}
 
     trainer = stock_trainer.trainer(ctx, 1, per_device_eval_batch_size=2, **more)
     trainer.compute_metrics, trainer.data_collator = compute, first_label_kept
     metrics = trainer.evaluate(stock_trainer.rows(count))
     predicted = trainer.predict(stock_trainer.rows(count))
+    labels = first_label_kept(stock_trainer.rows(count))["labels"]
     yield equal("rows counted", metrics["eval_rows"], float(count))
+    yield equal("labels counted", metrics["eval_tokens"], float((labels != IGNORED).sum()))
     with torch.no_grad():
         alone = [
             trainer.model.eval()(stock_trainer.row(number)["input_ids"][None]).logits[0] for number in range(count)
@@ -95,6 +104,8 @@ def metrics_of(ctx: Context, count: int, **more: Any) -> Iterator[Check]:
         logits = torch.as_tensor(found.predictions)
         off = [float((logits[n][: LENGTHS[n]] - alone[n]).abs().max()) for n in range(min(count, len(logits)))]
         yield equal(f"rows of {name}", str(stock_trainer.numbers(found.label_ids)), str(list(range(count))))
+        yield equal(f"labels of {name}", str(found.label_ids.tolist()), str(labels.tolist()))
+        yield equal(f"logits of {name} behind the rows of a batch", str(fillers(logits)), str({IGNORED}))
         yield at_most(f"logits of {name}, off", max(off), SAME * float(max(each.abs().max() for each in alone)))
 
 

@@ -47,6 +47,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of masks, off",
         "share of unchanged words, off",
     ),
+    "cases.behaviour.data.combined_masks": (
+        "ids, {chosen}",
+        "labels, {chosen}",
+        "learned tokens, {chosen}",
+    ),
     "cases.behaviour.data.converted_rows": (
         "rows, {title}, {name}",
         "rows without pairs",

@@ -15,6 +15,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rate before",
         "rate off, step {step}",
     ),
+    "cases.behaviour.optimising.averaged_weights": (
+        "steps",
+        "way from the first weights, {chosen}",
+        "average off, {chosen}",
+        "distance of the average from the last weights, {chosen}",
+    ),
     "cases.behaviour.optimising.clipped_gradients": (
         "gradients off, {title}",
         "norm off, {title}",

@@ -146,6 +146,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{name} of {prompt} and {answer}, prefix {prefix}",
         "columns of {prompt} and {answer}, prefix {prefix}",
         "refused, a {name} of another type",
+        "answers {name}, max_length={limit}",
+        "pairs {name}, max_length={limit}",
         "lengths kept, {longer}, max_length={limit}",
         "sequences, {kind}",
         "ids of sequence {place}, {kind}",

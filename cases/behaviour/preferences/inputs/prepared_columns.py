@@ -6,9 +6,9 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
-from cases.behaviour.preferences import policies
+from cases.behaviour.preferences import alignment, policies
 from cases.behaviour.preferences.inputs import batches
-from cases.behaviour.preferences.inputs.row_forms import known, made
+from cases.behaviour.preferences.inputs.row_forms import known, made, scored
 from cases.model import tiny
 from cases.space.verdict import Check, Phase, equal
 
@@ -225,3 +225,39 @@ def reward_rows_by_length(ctx: Context) -> Iterator[Check]:
             trainer = made(ctx, "Reward", ingredients.dataset(**data), max_length=limit)
             kept = [len(row) for row in trainer.train_dataset[f"input_ids_{longer}"]]
             yield equal(f"lengths kept, {longer}, max_length={limit}", str(kept), str([*lengths[:2]]))
+
+
+PAIRS = ((3, 9), (9, 3), (6, 6), (7, 6), (6, 7), (2, 4), (8, 8))  # tokens of both answers, with their ends
+LIMIT = 6
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def reward_pairs_of_two_lengths(ctx: Context) -> Iterator[Check]:
+    """RewardTrainer leaves out a pair if either answer is longer than max_length, for training and for evaluation.
+
+    The others stay whole and in order. "Samples are filtered out if either chosen or rejected sequence exceeds this
+    value": https://huggingface.co/docs/trl/reward_trainer
+    """
+    rows = [
+        [[*row, tiny.END] for row in pair] for pair in policies.texts([(one - 1, other - 1) for one, other in PAIRS])
+    ]
+    texts = {
+        name: [policies.text(pair[place]).strip() for pair in rows] for place, name in enumerate(("chosen", "rejected"))
+    }
+    data, size = ingredients.dataset(**texts), len(PAIRS)
+    for limit in (LIMIT, 9):
+        kept = [pair for pair in rows if max(map(len, pair)) <= limit]
+        wanted = str([pair[place] for place in (0, 1) for pair in kept])
+        given = {"per_device_train_batch_size": size, "per_device_eval_batch_size": size, "max_length": limit}
+        trainer = alignment.create(
+            ctx,
+            "Reward",
+            {**given, "remove_unused_columns": False},
+            model=scored(ctx),
+            train_dataset=data,
+            eval_dataset=data,
+        )
+        for name, loader in (("trained", trainer.get_train_dataloader()), ("evaluated", trainer.get_eval_dataloader())):
+            found = [list(each.ids) for each in batches.of_batch(next(iter(loader)))]
+            yield equal(f"answers {name}, max_length={limit}", str(found), wanted)
+            yield equal(f"pairs {name}, max_length={limit}", len(loader.dataset), len(kept))
