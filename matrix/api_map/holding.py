@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from matrix.api_map.packages import LIBRARIES, MAPPED
-from matrix.api_map.reading.availability import PAIR, RETURNED
+from matrix.api_map.reading.availability import ASKS, PAIR, RETURNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +37,8 @@ def holds(condition: str, view: View, api: ApiMap, user: str) -> bool | None:
     place = view.places.get(name)
     if found["kind"] == "has" and is_always_true(view, user, name):
         answer: bool | None = True
+    elif found["kind"] == "has" and asks_for_less(view, api, user, name):
+        answer = False
     elif name not in MAPPED:
         version = (view.libraries or {}).get(name)
         answer = None if version is None else meets(version, bound)
@@ -63,6 +65,16 @@ def is_always_true(view: View, user: str, name: str) -> bool:
                 found, _ = view.find(row.detail)
                 waiting += [(found.module, found.name)] if found is not None else []
     return False
+
+
+def asks_for_less(view: View, api: ApiMap, user: str, name: str) -> bool:
+    """Tell if ``is_NAME_available()`` of a package asks for another package first, whose version is too old."""
+    rows = (row for module in AVAILABILITY_MODULES for row in view.rows(f"{user}.{module}", f"is_{name}_available"))
+    asked = [each for row in rows if row.kind == ASKS for each in row.detail.split(";")]
+    others = [
+        each for each in asked if (found := CONDITION.fullmatch(each)) and found["name"] in {*view.places} - {name}
+    ]
+    return any(holds(each, view, api, user) is False for each in others)
 
 
 @cache

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.holding import CONDITION, holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
+from matrix.api_map.reading.unbound import UNBOUND
 from matrix.api_map.reading.uses import ATTRIBUTE, CALL, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
 from matrix.api_map.rows import NEEDS
 from matrix.api_map.view import DEEPEST, Presence
@@ -35,7 +37,8 @@ class Miss:
     Attributes:
         module: the module that uses it.
         target: the dotted name, with ``(PARAMETER)`` for a keyword argument, or an unmet requirement.
-        kind: import, module, attribute, keyword, inherited, checked, or library (which is not installed).
+        kind: import, module, attribute, keyword, inherited, checked, library (which is not installed), or unbound (a
+            name that its own module binds only under a check).
         conditions: under which the code runs.
     """
 
@@ -49,7 +52,8 @@ class Miss:
 class ImportPrediction:
     """Follows imports in one view. ``misses`` are in the order of execution; the first one ends a real import.
 
-    Predictions of one view share ``present`` and ``effects``: what a module runs does not depend on who imports it.
+    Predictions of one view share ``present``, ``effects`` and ``held`` (the conditions that hold for a package's code):
+    what a module runs does not depend on who imports it.
     """
 
     api: ApiMap
@@ -58,6 +62,7 @@ class ImportPrediction:
     misses: list[Miss] = field(default_factory=list)
     present: dict[str, bool] = field(default_factory=dict)
     effects: dict[str, tuple[Miss | str, ...]] = field(default_factory=dict)
+    held: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def import_name(self, path: str) -> list[Miss]:
         """Return what ``from MODULE import NAME`` misses, or ``import MODULE`` if the path is a module."""
@@ -114,26 +119,41 @@ class ImportPrediction:
     def is_run(self, module: str, row: UseRow) -> bool:
         user = root_of(module)
         texts = [each for each in row.conditions.split(";") if each]
-        return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
+        return all(each == FUNCTION or self.is_held(each, user) for each in texts)
+
+    def is_held(self, condition: str, user: str) -> bool:
+        key = condition, user
+        if key not in self.held:
+            self.held[key] = holds(condition, self.view, self.api, user) is True
+        return self.held[key]
 
     def effects_of_use(self, module: str, row: UseRow) -> Iterator[Miss | str]:
-        if row.kind == LIBRARY:
-            if self.view.libraries is not None and row.target not in self.view.libraries:
-                yield Miss(module=module, target=row.target, kind=LIBRARY, conditions=row.conditions)
-        elif row.kind == CHECKED:
+        if row.kind == CHECKED:
             for requirement in unmet([row.target], self.view, self.api):
                 yield Miss(module=module, target=requirement, kind=CHECKED)
         elif row.kind == STAR:
             yield row.target
         elif row.kind == CALL:
             yield self.function(row.target)
-        elif is_foreign(module, row.target) and self.is_missing(row.target):
+        elif self.is_lacking(module, row):
             yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)
         elif row.kind == MODULE:
             yield row.target
         elif row.kind in {IMPORT, ATTRIBUTE}:
             owner, _, name = row.target.rpartition(".")
             yield from self.loaded(owner, name)
+
+    def is_lacking(self, module: str, row: UseRow) -> bool:
+        """Tell if what a module uses is not there, if its conditions hold."""
+        if row.kind == UNBOUND:
+            return self.is_decided(row.conditions.split(";"))
+        if row.kind == LIBRARY:
+            return self.view.libraries is not None and row.target not in self.view.libraries
+        return is_foreign(module, row.target) and self.is_missing(row.target)
+
+    def is_decided(self, conditions: list[str]) -> bool:
+        """Tell if it is known of all packages of conditions if they are there."""
+        return self.view.libraries is not None or all(is_stated(each, self.view) for each in conditions)
 
     def function(self, target: str) -> str:
         """Return the ``MODULE:FUNCTION`` that a call runs; of another package, the function that a name leads to."""
@@ -197,6 +217,7 @@ def is_stated(condition: str, view: View) -> bool:
     return found is not None and found["name"] in view.places
 
 
+@cache
 def root_of(path: str) -> str:
     """Return the package of ``MODULE``, ``MODULE.NAME``, ``MODULE.NAME(PARAMETER)`` or ``MODULE:FUNCTION``."""
     return re.split(r"[.:(]", path, maxsplit=1)[0]

@@ -33,11 +33,12 @@ def predict(
     view = api.at(versions, libraries)
     present: dict[str, bool] = {}
     effects: dict[str, tuple[Miss | str, ...]] = {}
+    held: dict[tuple[str, str], bool] = {}
     found: dict[str, tuple[Miss, ...]] = {}
     executed: dict[str, None] = {}
     for package, paths in IMPORTS.items():
         if package in view.places:
-            prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
+            prediction = ImportPrediction(api=api, view=view, present=present, effects=effects, held=held)
             for path in paths:
                 if "." not in path or api.having(path).known:
                     prediction.import_name(path)
@@ -45,7 +46,7 @@ def predict(
             executed |= prediction.executed
     functions: dict[Miss, None] = {}
     if later:
-        prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
+        prediction = ImportPrediction(api=api, view=view, present=present, effects=effects, held=held)
         for module in executed:
             functions.update(dict.fromkeys(prediction.used_later(module)))
     return Predicted(at_import=found, later=tuple(functions))

@@ -8,7 +8,7 @@ RENAMES: Final = frozenset({"rename", "alias"})
 STILL_ACCEPTED: Final = frozenset({"alias", "accepted"})  # keywords that a function takes without stating them
 NEEDS: Final = "needs"  # conditions of an export
 # Rows that tell something about another row's name.
-NO_DEFINITIONS: Final = RENAMES | STILL_ACCEPTED | {"returned", NEEDS}
+NO_DEFINITIONS: Final = RENAMES | STILL_ACCEPTED | {"returned", "asks", NEEDS}
 
 
 class Name(NamedTuple):

@@ -10,7 +10,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import PACKAGES, counts_libraries
-from matrix.api_map.reading.conditions import AVAILABLE
+from matrix.api_map.reading.conditions import AVAILABLE, opposite_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matrix.api_map.reading.names import Names
 
 RETURNED: Final = "returned"
+ASKS: Final = "asks"  # conditions without which a function returns False
 PAIR: Final = "pair"
 
 
@@ -46,6 +47,28 @@ def returned(tree: ast.Module, names: Names) -> Iterator[Definition]:
                 source = called.get(value.id, "") if isinstance(value, ast.Name) else availability_call(value, names)
                 if source:
                     yield statement.name, RETURNED, source
+
+
+def asked(tree: ast.Module, names: Names) -> Iterator[Definition]:
+    """Yield for each function that tells if a package is available which others it asks for first.
+
+    ``is_accelerate_available`` of newer releases of transformers begins with ``if not is_torch_available(): return
+    False``.
+    """
+    for function in tree.body if counts_libraries(names.module) else ():
+        if isinstance(function, ast.FunctionDef) and AVAILABLE.fullmatch(function.name):
+            found = list(asked_first(function, names))
+            if found:
+                yield function.name, ASKS, ";".join(found)
+
+
+def asked_first(function: ast.FunctionDef, names: Names) -> Iterator[str]:
+    for statement in function.body:
+        match statement:
+            case ast.If(test=test, body=[ast.Return(value=ast.Constant(value=False))], orelse=[]):
+                yield from (each for each in opposite_of(test, names.resolve) if each.startswith("has:"))
+            case _ if any(isinstance(each, ast.Return) for each in ast.walk(statement)):
+                return
 
 
 def availability_call(value: ast.expr, names: Names) -> str:

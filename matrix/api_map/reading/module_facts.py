@@ -9,19 +9,20 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
-from matrix.api_map.reading.availability import returned
+from matrix.api_map.packages import LIBRARIES, PACKAGES, counts_libraries, is_outlined
+from matrix.api_map.reading.availability import asked, returned
 from matrix.api_map.reading.definitions import Definition, definitions, least_torch
 from matrix.api_map.reading.functions import FunctionFacts, called_functions
 from matrix.api_map.reading.keywords import Keywords, accepted_keywords, decorators, translated_keywords
 from matrix.api_map.reading.lazy import FILE_RULES, LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
+from matrix.api_map.reading.unbound import unbound_uses
 from matrix.api_map.reading.uses import Use, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT: Final = 8  # of cached facts; raise it when what is read changes
+FORMAT: Final = 9  # of cached facts; raise it when what is read changes
 # Files without these words export nothing lazily.
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires", FILE_RULES.encode())
 
@@ -86,13 +87,13 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
         definitions=[
             *definitions(tree, names, outline=False, renaming=renaming),
             *(least_torch(tree) if b"Disabling PyTorch" in source else ()),
-            *(returned(tree, names) if b"_available(" in source else ()),
+            *((*returned(tree, names), *asked(tree, names)) if b"_available(" in source else ()),
             *accepted_keywords(tree, names),
         ],
         imports=dict(module_imports(tree, names)),
         stars=module_stars(tree, names),
         lazy=lazy_exports(tree, names) if is_package or any(word in source for word in LAZY) else LazyExports(),
-        uses=uses,
+        uses=[*uses, *(unbound_uses(tree, names) if counts_libraries(module) else ())],
         constants=constants,
         decorators=decorators(tree, names),
         translated=translated_keywords(tree, names),

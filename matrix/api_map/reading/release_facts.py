@@ -16,6 +16,7 @@ from matrix.api_map.reading.keywords import ACCEPTED, ALIAS
 from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
 from matrix.api_map.reading.needs import needed_by_file, of_packages
+from matrix.api_map.reading.unbound import UNBOUND
 from matrix.api_map.reading.uses import (
     CALL,
     CHECK_MODULE,
@@ -169,6 +170,8 @@ class ReleaseFacts:
         if kind in {LISTED, CHECKED}:
             if kind == CHECKED and distribution(target) in self.checked:
                 yield target, kind
+        elif kind == UNBOUND:
+            yield target, kind
         elif target.partition(".")[0] != self.package:
             if kind != MODULE or not target.startswith("torch"):
                 yield target, kind

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from matrix.api_map.holding import CONDITION
 from matrix.api_map.predictions import predict
+from matrix.api_map.reading.unbound import UNBOUND
 from matrix.api_map.reading.uses import CHECKED
 from reports.answers.checkup.problems import CheckupProblem
 from reports.answers.judgement.judge import JobStatus
@@ -39,6 +41,8 @@ class BrokenImport:
         start = f"importing from {' and '.join(self.packages)} fails"
         if self.missing.kind == CHECKED:
             return f"{start}: transformers requires {self.missing.target} when it is imported"
+        if self.missing.kind == UNBOUND:
+            return f"{start}: {unbound_sentence(self.missing, versions)}"
         provider = self.missing.target.partition(".")[0].partition("(")[0]
         user = self.missing.module.partition(".")[0]
         by = f", which {self.missing.module} of {user} {versions.get(user, '')} uses" if user else ""
@@ -62,12 +66,30 @@ class EnvironmentNames:
 
 
 def packages_of(miss: Miss) -> frozenset[str]:
-    """Return the package that uses a name, and the one that lacks it."""
+    """Return the package that uses a name, and the one that lacks it, or without which the name is not bound."""
+    if miss.kind == UNBOUND:
+        return frozenset({miss.module.partition(".")[0], *asked_packages(miss)})
     return frozenset({miss.module.partition(".")[0], re.split(r"\W", miss.target)[0]})
 
 
 def problem(broken: BrokenImport, versions: Mapping[str, str]) -> CheckupProblem:
     return CheckupProblem(what=broken.sentence(versions), why="read from the releases, not run")
+
+
+def asked_packages(miss: Miss) -> tuple[str, ...]:
+    """Return the packages that the conditions of a miss ask for."""
+    found = (CONDITION.fullmatch(each.removeprefix("!")) for each in miss.conditions.split(";"))
+    return tuple(dict.fromkeys(each["name"] for each in found if each is not None))
+
+
+def unbound_sentence(miss: Miss, versions: Mapping[str, str]) -> str:
+    """Return a sentence about a name that a module has only if a check holds."""
+    user = miss.module.partition(".")[0]
+    asked = " and ".join(
+        f"with {each} {versions[each]}" if each in versions else f"without {each}" for each in asked_packages(miss)
+    )
+    name = miss.target.rpartition(".")[2]
+    return f"{miss.module} of {user} {versions.get(user, '')} uses `{name}`, which it lacks {asked}"
 
 
 def later_sentence(miss: Miss, versions: Mapping[str, str]) -> str:

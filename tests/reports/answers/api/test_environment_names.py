@@ -33,3 +33,15 @@ def test_a_pair_that_cannot_be_imported_is_one_problem(api: ApiMap) -> None:
 
 def test_unknown_versions_say_nothing(api: ApiMap) -> None:
     assert environment_names({"transformers": "99.0", "peft": "99.0"}, api).broken == ()
+
+
+def test_a_name_that_a_module_has_only_with_a_newer_torch_is_a_problem_of_both(api: ApiMap) -> None:
+    versions = {"torch": "2.5.1", "transformers": "5.20.2", "trl": "0.11.4", "accelerate": "1.2.0"}
+    (broken,) = environment_names(versions, api).broken
+    assert broken.pair == {"transformers", "torch"}
+    assert broken.sentence(versions) == (
+        "importing from trl fails: transformers.integrations.accelerate of transformers 5.20.2 uses `nn`, which it lacks "
+        "with torch 2.5.1"
+    )
+    (other,) = environment_names(versions | {"torch": "2.15.0"}, api).broken
+    assert other.missing.kind == "import"
