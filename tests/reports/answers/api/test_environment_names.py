@@ -40,8 +40,8 @@ def test_a_name_that_a_module_has_only_with_a_newer_torch_is_a_problem_of_both(a
     (broken,) = environment_names(versions, api).broken
     assert broken.pair == {"transformers", "torch"}
     assert broken.sentence(versions) == (
-        "importing from trl fails: transformers.integrations.accelerate of transformers 5.20.2 uses `nn`, which it lacks "
-        "with torch 2.5.1"
+        "importing from trl fails: transformers.integrations.accelerate of transformers 5.20.2 uses `nn`, "
+        "which it lacks with torch 2.5.1"
     )
     (other,) = environment_names(versions | {"torch": "2.15.0"}, api).broken
     assert other.missing.kind == "import"
