@@ -1,6 +1,6 @@
 """PEFT makes LoRA for a layer with float8 weights in float8, in which no optimiser and no product works.
 
-Shows with peft 0.14 to 0.18; not with 0.19 and newer, which follow huggingface/peft#3055.
+Shows with peft 0.10 to 0.18; not with 0.19 and newer, which follow huggingface/peft#3055.
 Exit code: 0 right, 1 float8 adapters, anything else: something else happened.
 """
 
