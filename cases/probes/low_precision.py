@@ -23,7 +23,7 @@ def fp8_gpu(place: Place, _cache: Path) -> None:
     import torch
 
     if place.kind == "cpu":
-        raise LackingError("a CPU")
+        raise LackingError("the cells run on the CPU")
     found = torch.cuda.get_device_capability(place.device)
     if found < ADA:
         raise LackingError(f"this one has compute capability {'.'.join(map(str, found))}, FP8 needs 8.9")

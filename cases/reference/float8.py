@@ -52,4 +52,5 @@ def groups(inputs: Any, block: int = BLOCK) -> Any:
     """Inputs (..., in) rounded in groups of ``block`` numbers, as a layer with 8-bit weights rounds them: float64."""
     parts = inputs.double().unflatten(-1, (-1, block))
     scales = parts.abs().amax(dim=-1, keepdim=True) / LARGEST["e4m3"]
+    scales = scales.masked_fill(scales == 0, 1.0)  # a group of zeros, such as padding
     return (rounded(parts / scales) * scales).flatten(-2)

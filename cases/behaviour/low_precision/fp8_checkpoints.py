@@ -129,6 +129,7 @@ def fp8_checkpoint_forward(ctx: Context) -> Iterator[Check]:
     for name, layer in fp8_models.linears(model).items():
         layer.register_forward_hook(lambda _, given, made, name=name: passes.update({name: (given[0], made)}))
     found = fp8_models.logits(model)
+    yield equal("layers that ran", len(passes), len(held))
     for name, (given, made) in passes.items():
         exact, rounded = given.double().cpu() @ weights[name].T, float8.groups(given.cpu()) @ weights[name].T
         yield at_least(f"what rounding the input changes, {name}", relative(rounded, exact), GROUPS)

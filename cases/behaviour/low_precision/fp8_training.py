@@ -162,6 +162,8 @@ def fsdp2_float8_all_gather(ctx: Context) -> Iterator[Check]:
         return convert_to_float8_training(model.to(ctx.place.device), config=configuration(ctx, **other))
 
     plain, model = layers(), layers(enable_fsdp_float8_all_gather=True)
+    yield equal("layers converted", converted(model), "['0', '2']")
+    yield equal("class of the weights", type(model[0].weight.data).__name__, "WeightWithDynamicFloat8CastTensor")
     mesh = compat.mesh(ctx.place)
     for layer in (model[0], model[2], model):
         compat.fully_shard()(layer, mesh=mesh)

@@ -133,6 +133,7 @@ def torchao_saved_and_reloaded(ctx: Context) -> Iterator[Check]:
     weights, wanted = read(model), fp8_models.logits(model)
     save(model, ctx.kept / "saved")
     again = fp8_models.loaded(ctx, ctx.kept / "saved", **({"device_map": None} if ctx.place.kind == "cpu" else {}))
+    yield equal("quantised layers", quantised_layers(again), LAYERS)
     for name, weight in read(again).items():
         yield equal(f"weights that differ, {name}", fp8_models.different(weight, weights[name]), 0)
     yield at_most("logits off", relative(fp8_models.logits(again), wanted), SINGLE)

@@ -26,7 +26,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "output is differentiable, {name}",
         "gradient off, {name}",
         "gradient, {name}",
-        "refused",
+        "adapted layers",
+        "weights that a refused merge changed",
         "merged change off, {name}",
     ),
     "cases.behaviour.low_precision.fp8_checkpoints": (
@@ -46,6 +47,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights that differ, {name}",
         "scales that differ, {name}",
         "a scale is a number",
+        "layers that ran",
         "what rounding the input changes, {name}",
         "product off, {name}",
         "logits off",
@@ -53,6 +55,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.low_precision.fp8_training": (
         "layers converted",
+        "class of the weights",
         "what rounding changes",
         "output off",
         "gradient of the input off",

@@ -112,17 +112,18 @@ class Series:
         return combination.versions not in self.versions_done
 
     def measured(self, found: list[Combination], *, minutes: float, processes: int) -> tuple[int, Path]:
-        """Import combinations until some minutes are over; return how many results there are, and their file.
+        """Import combinations until some minutes are over; return how many are new, and the file of all results.
 
         Raises:
             UserError: there are none.
         """
+        before = len(self.done)
         results = measure.import_combinations(
             found, python=self.python, results=self.results, minutes=minutes, extra=self.extra, processes=processes
         )
-        if not results:
+        if len(results) == before:
             raise UserError("no combination was imported: none is left to import, or --minutes ended before the first")
         now = datetime.now(tz=UTC)
         path = self.out / f"python{self.version}-torch{self.torch}-{now:%Y-%m-%d}.json"
         import_results.save(results, path, measured=now, libraries=measure.libraries_beside(self.results))
-        return len(results), path
+        return len(results) - before, path
