@@ -223,9 +223,10 @@ def load_evidence(
 
 
 def cases_of(problems: Iterable[Problem], stored: Mapping[str, Mapping[str, Remedy]]) -> frozenset[str]:
-    """Return the cases that some problems name, and those of all stored fixes."""
+    """Return the cases that some problems name, and those of all stored fixes, before and after."""
     named = {case for each in problems for case in cases_named_by(each)}
-    return frozenset(named | {each.fix.case for by_cell in stored.values() for each in by_cell.values()})
+    fixes = [each.fix for by_cell in stored.values() for each in by_cell.values()]
+    return frozenset(named | {case for each in fixes for case in (each.case, each.to_case) if case})
 
 
 def cases_named_by(problem: Problem) -> Iterator[str]:

@@ -61,7 +61,8 @@ def test_the_first_answer_is_short_and_all_shows_the_rest(run: Callable[..., Don
     assert any("get_peft_model(..., autocast_adapter_dtype=False)" in line for line in fixes)
     assert len(fixes) <= explain_text.FIRST_FIXES
     assert len(first.splitlines()) <= explain_text.LONGEST
-    assert "adapter-dtype-changes-on-resume" in first
+    assert "empty-adapter-from-fsdp1" in first
+    assert "adapter-dtype-changes-on-resume" in rest
     assert "red without it" in rest
 
 
