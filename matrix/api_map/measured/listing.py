@@ -62,14 +62,16 @@ def shares(combinations: Sequence[Combination], processes: int) -> list[list[Com
     """Split combinations for processes.
 
     One process gets them in their order, because that is random. Of several, each gets those of one transformers: two
-    that import the same release first would compile it twice.
+    that import the same release first would compile it twice. The first share of each transformers comes before all
+    second ones, so that a call that ends early has imported some of every release.
     """
     if processes == 1:
         return [list(combinations)]
     by_base: dict[str, list[Combination]] = defaultdict(list)
     for each in combinations:
         by_base[each.versions[BASE]].append(each)
-    return [same[first : first + LARGEST] for same in by_base.values() for first in range(0, len(same), LARGEST)]
+    rounds = range(0, len(combinations), LARGEST)
+    return [same[first : first + LARGEST] for first in rounds for same in by_base.values() if first < len(same)]
 
 
 def collect(results: Path) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from matrix.api_map.measured import combinations, evaluation, import_results, listing, measure
 from matrix.api_map.measured.plan import Planner, open_pairs
 from matrix.api_map.reading.index import PackageIndex
 from matrix.errors import UserError
+from matrix.keys import without_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
     from matrix.api_map.query import ApiMap
 
 TRL_VARIANTS: Final = 5  # further releases of trl with each combination
+
+
+class LeftOut(Enum):
+    """The measurements that leave a pair out of new combinations."""
+
+    OF_ENVIRONMENT = "environment"  # the same Python and the same torch
+    OF_PYTHON = "python"  # the same Python and any torch
+    OF_TORCH = "torch"  # the same torch and any Python
+    OF_ANY = "any"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("compare a LeftOut by name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +88,15 @@ class Series:
         plan = combinations.again(import_results.of_file(file), self.versions_done, first=wrong)
         return measure.unpacked(plan[:count], self.wheels)
 
-    def for_open_pairs(self, api: ApiMap, count: int, *, new: bool, partner: str, bases: str) -> list[Combination]:
-        """Unpack combinations for pairs that no such environment measured, or with ``new`` none at all.
+    def for_open_pairs(
+        self, api: ApiMap, count: int, *, partner: str, bases: str, left_out: LeftOut = LeftOut.OF_ENVIRONMENT
+    ) -> list[Combination]:
+        """Unpack combinations for pairs that were not measured yet.
 
         Args:
             api: the map.
             count: the most combinations.
-            new: leave out pairs that any environment measured.
+            left_out: which measurements of a pair leave it out; those in ``out`` always do.
             partner: package whose pairs to measure; all if empty.
             bases: specifier of releases of transformers; all if empty.
 
@@ -88,8 +104,7 @@ class Series:
             UserError: the package has no pairs, ``bases`` is no specifier, or a wheel cannot be read.
         """
         partners = combinations.chosen_partners(partner)
-        every = import_results.load()
-        stored = [each for each in every if new or each.is_from(python=self.version, torch=self.torch)]
+        stored = [each for each in import_results.load() if self.leaves_out(each, left_out)]
         planner = Planner(
             api,
             combinations.of_bases(open_pairs(api, [*self.done, *stored]), bases),
@@ -99,6 +114,18 @@ class Series:
         )
         plan = (each for each in planner.planned(partners, variants=TRL_VARIANTS) if self.is_new(each))
         return measure.unpacked(islice(plan, count), self.wheels)
+
+    def leaves_out(self, result: MeasuredImports, left_out: LeftOut) -> bool:
+        """Tell if a stored measurement leaves its pairs out."""
+        match left_out:
+            case LeftOut.OF_ENVIRONMENT:
+                return result.is_from(python=self.version, torch=self.torch)
+            case LeftOut.OF_PYTHON:
+                return result.python == self.version
+            case LeftOut.OF_TORCH:
+                return without_local(result.torch) == self.torch
+            case LeftOut.OF_ANY:
+                return True
 
     def listed(self) -> list[Combination]:
         """Return what is left to import of the list that an earlier call wrote."""

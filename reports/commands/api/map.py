@@ -25,6 +25,8 @@ from reports.render.text import map_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matrix.api_map.measured.series import LeftOut
+
 DIFFERS: Final = 1
 DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
@@ -200,6 +202,15 @@ def measure(
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
     new: Annotated[bool, typer.Option("--new", help="Leave out pairs that any environment measured.")] = False,
+    new_to: Annotated[
+        str,
+        typer.Option(
+            "--new-to",
+            help="'python' leaves out pairs that this Python measured with any torch, 'torch' those that any Python"
+            " measured with this torch.",
+            show_default="both together",
+        ),
+    ] = "",
     again: Annotated[
         Path | None,
         typer.Option("--again", help="Import the combinations of these results instead, mispredicted ones first."),
@@ -224,9 +235,12 @@ def measure(
     Pairs of releases that were measured with the same Python and torch before are left out. The last measurement of a
     combination counts.
     """
-    if again is not None and (new or partner or bases):
-        raise UserError("--again has its combinations from a file; leave --new, --with and --transformers out")
-    if planned and (plan_only or again is not None or new or partner or bases):
+    chosen_pairs = new or new_to or partner or bases
+    if again is not None and chosen_pairs:
+        raise UserError(
+            "--again has its combinations from a file; leave --new, --new-to, --with and --transformers out"
+        )
+    if planned and (plan_only or again is not None or chosen_pairs):
         raise UserError("--planned has its combinations from a list; leave the options that choose or list them out")
     from matrix.api_map.measured import listing
     from matrix.api_map.measured.series import Series
@@ -237,13 +251,26 @@ def measure(
     elif again is not None:
         left = series.again(ApiMap(folder), again, count)
     else:
-        left = series.for_open_pairs(ApiMap(folder), count, new=new, partner=partner, bases=bases)
+        left = series.for_open_pairs(
+            ApiMap(folder), count, partner=partner, bases=bases, left_out=left_out(new=new, new_to=new_to)
+        )
     if plan_only:
         listing.write(series.list_file, left)
         typer.echo(f"{counted(len(left), 'combination')} listed in {series.list_file}; --planned imports them")
         return
     number, path = series.measured(left, minutes=minutes, processes=processes)
     typer.echo(f"{counted(number, 'combination')} imported; results in {path}")
+
+
+def left_out(*, new: bool, new_to: str) -> LeftOut:
+    from matrix.api_map.measured.series import LeftOut
+
+    if new and new_to:
+        raise UserError("--new leaves out what any environment measured, and --new-to less; give one of them")
+    by_option = {"": LeftOut.OF_ENVIRONMENT, "python": LeftOut.OF_PYTHON, "torch": LeftOut.OF_TORCH}
+    if new_to not in by_option:
+        raise UserError(f"--new-to: {new_to!r} is neither 'python' nor 'torch'")
+    return LeftOut.OF_ANY if new else by_option[new_to]
 
 
 @app.command("agreement")

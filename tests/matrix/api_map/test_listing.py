@@ -54,7 +54,7 @@ def test_one_process_gets_all_in_their_order() -> None:
 def test_each_share_has_one_transformers_and_a_largest_size() -> None:
     every = [combination(base) for base in ("2", "1") for _ in range(listing.LARGEST + 1)]
     found = listing.shares(every, 2)
-    assert [len(each) for each in found] == [listing.LARGEST, 1, listing.LARGEST, 1]
+    assert [len(each) for each in found] == [listing.LARGEST, listing.LARGEST, 1, 1]
     assert all(len({one.versions["transformers"] for one in each}) == 1 for each in found)
 
 

@@ -17,6 +17,7 @@ from matrix.api_map.measured import import_results, measure
 from matrix.api_map.measured.plan import open_pairs
 from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
+from matrix.keys import without_local
 from reports.cli import application
 
 ROOT = Path(__file__).parents[3]
@@ -119,6 +120,36 @@ def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
     assert all(each.pairs & left for each in planned_combinations)
 
 
+@pytest.mark.parametrize(("new_to", "measured"), [("python", ("3.12.1", "")), ("torch", ("", "2.15.0"))])
+def test_pairs_are_left_out_that_one_python_or_one_torch_measured(
+    new_to: str, measured: tuple[str, str], planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--count", "9", "--new-to", new_to)
+    python, torch = measured
+    stored = [
+        each
+        for each in import_results.load()
+        if python in ("", each.python) and torch in ("", without_local(each.torch))
+    ]
+    left = open_pairs(ApiMap(), stored)
+    assert found.exit_code == 0
+    assert planned_combinations
+    assert all(each.pairs & left for each in planned_combinations)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--new-to", "numpy"), "'numpy' is neither 'python' nor 'torch'"), (("--new", "--new-to", "torch"), "give one")],
+)
+def test_pairs_cannot_be_left_out_otherwise(
+    words: tuple[str, ...], message: str, planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), *words)
+    assert isinstance(found.exception, UserError)
+    assert message in str(found.exception)
+    assert not planned_combinations
+
+
 def test_combinations_are_made_for_some_releases_of_transformers(
     planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
@@ -154,13 +185,13 @@ def test_with_again_the_combinations_of_a_file_are_imported(
     assert [(each.versions, each.variants) for each in planned_combinations] == [(versions, ("0.12.2",))]
 
 
-@pytest.mark.parametrize("other", [("--new",), ("--with", "peft"), ("--transformers", ">=5")])
+@pytest.mark.parametrize("other", [("--new",), ("--new-to", "python"), ("--with", "peft"), ("--transformers", ">=5")])
 def test_again_chooses_no_new_pairs(
     other: tuple[str, ...], planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--again", str(tmp_path / "old.json"), *other)
     assert isinstance(found.exception, UserError)
-    assert "leave --new, --with and --transformers out" in str(found.exception)
+    assert "leave --new, --new-to, --with and --transformers out" in str(found.exception)
     assert not planned_combinations
 
 
