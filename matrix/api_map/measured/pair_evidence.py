@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matrix.api_map.measured.import_results import MeasuredImports
 
 PLACE: Final = re.compile(r"\[(?P<user>\w+)[\w.]*\]$")
+# Without a place: all modules of the package ran, and then the imported name was not there.
+OWN_GAP: Final = re.compile(r"^ImportError: cannot import name '\w+' from '(?P<package>\w+)'$")
 IMPORTED: Final = ""
 
 Releases = tuple[str, str]  # of the user and of the provider
@@ -37,6 +39,15 @@ def blamed(error: str) -> tuple[str, str]:
     return user, provider
 
 
+def was_imported(user: str, error: str) -> bool:
+    """Tell if a package was imported: without an error, or but for a name of its own that its release lacks.
+
+    trl 0.4 has no ``DPOTrainer``, whatever is installed beside it.
+    """
+    found = OWN_GAP.match(error)
+    return not error or (found is not None and found["package"] == user)
+
+
 def pair_evidence(results: Iterable[MeasuredImports]) -> Mapping[tuple[str, str], Mapping[Releases, str]]:
     """Return for each user and provider what was measured of their releases: ``IMPORTED``, or the error.
 
@@ -51,7 +62,7 @@ def pair_evidence(results: Iterable[MeasuredImports]) -> Mapping[tuple[str, str]
                 continue
             for provider in (name for name in each.versions if name != user):
                 releases = each.versions[user], each.versions[provider]
-                if not error:
+                if was_imported(user, error):
                     found[user, provider].setdefault(releases, IMPORTED)
                 elif blamed(error) == (user, provider):
                     found[user, provider][releases] = error

@@ -10,7 +10,7 @@ import pytest
 
 from matrix.api_map.crossings import Breaks, Crossings
 from matrix.api_map.measured.import_results import MeasuredImports
-from matrix.api_map.measured.pair_evidence import blamed, pair_evidence
+from matrix.api_map.measured.pair_evidence import IMPORTED, blamed, pair_evidence
 from matrix.api_map.pairs import PairMeasurement, all_pairs
 from reports.render.pairs_page import markdown
 
@@ -137,3 +137,16 @@ def test_a_failure_of_a_third_package_measures_nothing_of_a_pair() -> None:
 def test_a_pair_that_failed_once_failed() -> None:
     found = pair_evidence([measured(GONE), measured("")])
     assert found["trl", "transformers"]["2.0.0", "6.1.0"] == GONE
+
+
+def test_a_release_that_lacks_a_name_of_its_own_was_imported() -> None:
+    found = pair_evidence([measured("ImportError: cannot import name 'DPOTrainer' from 'trl'")])
+    assert found["trl", "transformers"]["2.0.0", "6.1.0"] == IMPORTED
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["ModuleNotFoundError: No module named 'trl'", "ImportError: cannot import name 'DPOTrainer' from 'trl' [trl]"],
+)
+def test_a_package_that_is_not_there_or_broke_inside_was_not_imported(error: str) -> None:
+    assert pair_evidence([measured(error)])["trl", "transformers"] == {}
