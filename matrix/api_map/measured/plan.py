@@ -15,7 +15,7 @@ from matrix.api_map.measured.pair_evidence import pair_evidence
 from matrix.api_map.pairs import measurements, minor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from matrix.api_map.measured.combinations import Pair
@@ -83,7 +83,7 @@ class Planner:
         """Return a combination for a pair; None if no installation has it."""
         base, partner, version = pair
         outside = self.compatibility.unmapped(BASE, base)
-        names = [each for each in FILLED if each not in outside]
+        names = self.in_order([each for each in FILLED if each not in outside], base)
         chosen = {BASE: base, partner: version}
         if not all(self.compatibility.possible(chosen, names).values()) or not self.environment_meets(base, outside):
             return None
@@ -98,6 +98,14 @@ class Planner:
         random.Random(repr(pair)).shuffle(further)  # noqa: S311 - a sample, no secret
         trl = dict.fromkeys([chosen["trl"], *further])
         return PlannedCombination(versions=chosen, variants=tuple(trl)[:variants])
+
+    def in_order(self, names: Sequence[str], base: str) -> list[str]:
+        """Return packages in the order in which to choose their releases.
+
+        Partners that have an open pair come first: what is chosen for the others bounds them.
+        """
+        open_partners = {name for of_base, name, _ in self.left if of_base == base}
+        return sorted(names, key=lambda name: name in PARTNERS and name not in open_partners)
 
     def environment_meets(self, base: str, outside: Collection[str]) -> bool:
         """Tell if the environment has what a transformers needs from before the map."""

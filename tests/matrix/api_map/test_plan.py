@@ -75,6 +75,12 @@ def test_the_other_packages_are_releases_whose_pairs_are_open(packaged: ApiMap) 
     assert sorted(found.variants) == ["0.8.6", "0.9.6"]
 
 
+def test_a_partner_without_an_open_pair_does_not_bound_the_open_ones(packaged: ApiMap) -> None:
+    left = [("5.5.4", "peft", "0.18.1"), ("5.5.4", "accelerate", "0.22.0")]  # the newest trl needs accelerate 1.4
+    (found,) = planned(packaged, left)
+    assert set(left) <= found.pairs
+
+
 def test_a_combination_meets_all_requirements(packaged: ApiMap, every: set[Pair]) -> None:
     for each in planned(packaged, every):
         possible = Planner(packaged, []).compatibility.possible(each.versions, each.versions)
