@@ -61,6 +61,7 @@ class ModuleRecorder:
     measured: list[Deviation] = field(default_factory=list)
     uncompared: dict[str, None] = field(default_factory=dict)
     reference: list[RecordedStep] = field(default_factory=list)
+    entered: list[tuple[str, Any]] = field(default_factory=list)  # modules that run, each with its first tensor
 
     def attach(self, model: Any, wrapped: Callable[[], Any]) -> None:
         """Record a model from now on; ``wrapped`` returns it as it is wrapped at the time."""
@@ -89,6 +90,7 @@ class ModuleRecorder:
         self.calls.clear()
         self.again.clear()
         self.backward_position = 0
+        self.entered = self.entered[-1:]  # the model itself; others raised in an earlier pass
         last, self.part, ids = self.part, None, named.get("input_ids")
         if ids is not None:
             trains = model.training and torch.is_grad_enabled()
@@ -141,6 +143,7 @@ class ModuleRecorder:
     def before(self, name: str) -> Callable[..., None]:
         def hook(_module: Any, arguments: Any, named: dict[str, Any]) -> None:
             given = next((each for each in (*arguments, *named.values()) if is_tensor(each)), None)
+            self.entered.append((name, given))
             if self.is_forward and given is not None and self.part is not None:
                 expected = self.part.reference.inputs.get(name, [])
                 if expected and not is_floating(given) and given.shape[1:] != expected[0].shape[1:]:
@@ -149,9 +152,19 @@ class ModuleRecorder:
 
         return hook
 
+    def receiver(self, name: str, given: Any) -> str:
+        """The outermost of the modules around one that only pass its input on, as an MLP does to its first layer."""
+        for outer, tensor in reversed(self.entered[:-1]):
+            if tensor is not given or not outer or outer.rpartition(".")[2].isdigit():
+                break
+            name = outer
+        return name
+
     def after(self, name: str) -> Callable[..., None]:
         def hook(module: Any, _arguments: Any, output: Any) -> None:
             found, recorded = main_output(name, module, output)
+            while self.entered and self.entered.pop()[0] != name:
+                pass  # modules that raised
             if self.part is None or found is None or self.is_merged(name):
                 return
             counter = self.calls if self.is_forward else self.again
@@ -195,7 +208,8 @@ class ModuleRecorder:
             self.uncompared.update({} if expected or kind == "input" else {name: None})
             return
         wanted = expected[number][self.part.rows]
-        self.note(kind, name, self.part, found.detach().float().cpu(), wanted, self.calls.total())
+        label = self.receiver(name, found) if kind == "input" else name
+        self.note(kind, label, self.part, found.detach().float().cpu(), wanted, self.calls.total())
 
     def note(self, kind: str, name: str, part: BatchPart, found: Any, wanted: Any, position: int) -> None:
         options = self.ctx.options
