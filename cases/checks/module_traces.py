@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from cases.checks import module_hooks
+from cases.checks.function_traces import FunctionEvent
 from cases.checks.module_hooks import WHOLE
 from cases.runtime.wire import Message
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from cases.checks.function_traces import FunctionRecorder
     from cases.runtime.wire import Plain
 
 REQUESTED = "FTMATRIX_TRACE_MODULES"  # the environment variable that asks the suite of mutants for traces
@@ -59,15 +61,18 @@ class TraceEvent(Message):
 
 @dataclass(frozen=True)
 class ModuleTrace(Message):
-    """The events of a rank in one stage, in order."""
+    """The events of a rank in one stage, in order; ``functions`` only where they are recorded, too."""
 
     stage: int
     rank: int
     events: tuple[TraceEvent, ...] = ()
+    functions: tuple[FunctionEvent, ...] = ()
 
     @classmethod
     def typed(cls, found: Plain) -> Plain:
-        return {**found, "events": tuple(TraceEvent.from_plain(each) for each in found.get("events", ()))}
+        events = tuple(TraceEvent.from_plain(each) for each in found.get("events", ()))
+        functions = tuple(FunctionEvent.from_plain(each) for each in found.get("functions", ()))
+        return {**found, "events": events, "functions": functions}
 
 
 def file_name(stage: int, rank: int) -> str:
@@ -75,14 +80,14 @@ def file_name(stage: int, rank: int) -> str:
 
 
 @contextlib.contextmanager
-def recorded(folder: Path, stage: int, rank: int) -> Iterator[None]:
+def recorded(folder: Path, stage: int, rank: int, functions: FunctionRecorder | None = None) -> Iterator[None]:
     """Write the trace of this process to a folder, also if it raises."""
     recorder = TraceRecorder()
     try:
-        with recorder.recording():
+        with recorder.recording(), functions.recording() if functions else contextlib.nullcontext():
             yield
     finally:
-        found = ModuleTrace(stage, rank, tuple(recorder.events))
+        found = ModuleTrace(stage, rank, tuple(recorder.events), functions.events() if functions else ())
         (folder / file_name(stage, rank)).write_text(found.to_json(), encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases import suite
 from cases.checks import module_traces
+from cases.checks.function_traces import FunctionRecorder
 from cases.injection import mutated_modules, numbers, source_mutants
 from cases.injection.injected import InjectionSuite
 from cases.runtime import deviations
@@ -89,9 +90,13 @@ class MutantSuite(InjectionSuite):
         changed = self.cases[job.name].activate() if job.kind == "cell" else []
         watched = [each.__code__ for each in changed] if is_watched() else []
         is_traced = job.kind == "cell" and module_traces.REQUESTED in os.environ
-        traced = module_traces.recorded(Path(job.folder), stage, rank) if is_traced else contextlib.nullcontext()
+        traced = traces(job, rank, stage) if is_traced else contextlib.nullcontext()
         with numbers.reported(reporter, rank, stage), mutated_modules.reported(reporter, rank, stage, watched), traced:
             suite.SUITE.run(self.clean(own_cache(job)), rank, stage, companion, reporter)
+
+
+def traces(job: Job, rank: int, stage: int) -> contextlib.AbstractContextManager[None]:
+    return module_traces.recorded(Path(job.folder), stage, rank, FunctionRecorder())
 
 
 def is_watched() -> bool:

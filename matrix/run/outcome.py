@@ -86,12 +86,13 @@ class DeviationRecord(Stored):
     """The first tensor of a module that left its tolerance; distances are relative to the reference.
 
     ``module`` is where to look: of a deviating input, the module that computes it. ``after`` is the last tensor before
-    it that is within its tolerance.
+    it that is within its tolerance. Compared with the unchanged stack, ``function`` is the first function that does
+    something else; if no module runs it, ``module`` is the first one that differs after it.
     """
 
     kind: str = Field(
         description="batch, input, output, gradient (of the output), weight gradient, weight; without a "
-        "reference, also call (another one, or one fewer) and error"
+        "reference, also call (another one, or one fewer), function and error"
     )
     name: str
     module: str
@@ -100,6 +101,7 @@ class DeviationRecord(Stored):
     distance: float
     allowed: float
     after: str = ""
+    function: str = Field(default="", description="a file below site-packages and the name of a function in it")
 
 
 class LocationRecord(Stored):

@@ -16,7 +16,8 @@ from matrix.run import rerun
 from matrix.run.execute import Suite
 from matrix.run.outcome import LocationRecord
 from matrix.run.store import WORK
-from matrix.run.trace_comparison import first_difference
+from matrix.run.traces.function_comparison import first_function
+from matrix.run.traces.module_comparison import first_difference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.run.context import RunContext
-    from matrix.run.outcome import Outcome
+    from matrix.run.outcome import DeviationRecord, Outcome
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 
@@ -107,10 +108,19 @@ def located(found: Sequence[ModuleTrace], right: Sequence[ModuleTrace], against:
 
     None if nothing differs in traces that were cut, because what differs may come later.
     """
+    function = None if against else first_function(found, right)
     difference = first_difference(found, right, same_set=not against)
-    if difference is None and any(len(each.events) >= MOST for each in (*found, *right)):
+    first = joined(function, difference)
+    if first is None and any(len(each.events) >= MOST for each in (*found, *right)):
         return None
-    return LocationRecord(beginnings=() if difference is None else (difference,), against=against or UNCHANGED)
+    return LocationRecord(beginnings=() if first is None else (first,), against=against or UNCHANGED)
+
+
+def joined(function: DeviationRecord | None, difference: DeviationRecord | None) -> DeviationRecord | None:
+    """The function that does something else, with its module; outside of modules, with the first module it puts off."""
+    if function is None or difference is None or function.module:
+        return function or difference
+    return difference.model_copy(update={"function": function.function})
 
 
 def traced(

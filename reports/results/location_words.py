@@ -36,6 +36,20 @@ def beginning_words(first: DeviationRecord) -> str:
 
 
 def tensor_words(first: DeviationRecord) -> str:
+    return function_words(first) if first.function else module_words(first)
+
+
+def function_words(first: DeviationRecord) -> str:
+    """A function with the module that runs it, or with the first module that differs after it if none does."""
+    file, _, name = first.function.partition(" ")
+    where = f"`{name}` of {file}"
+    inside = f" in `{first.module}`" if first.module else ""
+    if first.kind == "error":
+        return f"an error in {where}{inside}"
+    return f"{where}{inside}" if first.kind == "function" else f"{where}, then {module_words(first)}"
+
+
+def module_words(first: DeviationRecord) -> str:
     if first.kind == "batch":
         return "rows of the batch, which are not those of the step"
     if first.kind == "error":

@@ -93,3 +93,26 @@ def test_traces_that_differ_name_the_stack_that_is_right() -> None:
     location = traced_location.located(found, right, "")
     assert location is not None
     assert (location.against, [each.kind for each in location.beginnings]) == (traced_location.UNCHANGED, ["call"])
+
+
+FUNCTION = FIRST.model_copy(update={"kind": "function", "function": "peft/a.py merge"})
+
+
+@pytest.mark.parametrize(
+    ("function", "difference", "wanted"),
+    [
+        (FUNCTION, FIRST, FUNCTION),
+        (None, FIRST, FIRST),
+        (FUNCTION, None, FUNCTION),
+        (None, None, None),
+        (
+            FUNCTION.model_copy(update={"module": "", "name": ""}),
+            FIRST,
+            FIRST.model_copy(update={"function": "peft/a.py merge"}),
+        ),
+    ],
+)
+def test_a_function_outside_of_modules_has_the_first_module_that_differs(
+    function: DeviationRecord | None, difference: DeviationRecord | None, wanted: DeviationRecord | None
+) -> None:
+    assert traced_location.joined(function, difference) == wanted

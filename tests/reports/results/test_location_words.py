@@ -45,6 +45,21 @@ def test_a_difference_from_another_stack_names_it(first: DeviationRecord, words:
     assert location_words(LocationRecord(against="2026-03")) == "no module differs from that of 2026-03"
 
 
+@pytest.mark.parametrize(
+    ("kind", "module", "words"),
+    [
+        ("function", "tall", "`Linear.merge` of peft/layer.py in `tall`"),
+        ("error", "tall", "an error in `Linear.merge` of peft/layer.py in `tall`"),
+        ("error", "", "an error in `Linear.merge` of peft/layer.py"),
+        ("output", "tall", "`Linear.merge` of peft/layer.py, then output of `tall`"),
+    ],
+)
+def test_a_function_is_named_with_its_file(kind: str, module: str, words: str) -> None:
+    first = record(kind, module, step=0).model_copy(update={"function": "peft/layer.py Linear.merge", "module": module})
+    found = LocationRecord(beginnings=(first,), against="the unchanged stack")
+    assert location_words(found) == f"first unlike the unchanged stack: {words}, rank 0"
+
+
 def test_a_difference_that_is_no_number_has_no_distance() -> None:
     first = record("error", step=0).model_copy(update={"distance": math.inf})
     details = location_details(LocationRecord(beginnings=(first,), against="2026-03"))["location"]

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from cases.checks.module_traces import ModuleTrace, TraceEvent
-from matrix.run.trace_comparison import allowed, first_difference, sketch_distance
+from matrix.run.traces.module_comparison import allowed, first_difference, sketch_distance
 
 FLOAT32 = 2.0**-24
 

@@ -1,0 +1,119 @@
+"""Digests of what functions take, return and leave: the same numbers and settings have the same digest.
+
+Paths, addresses and the order of sets differ between two runs of the same job, so they do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STACK = ("peft", "transformers", "trl", "accelerate", "bitsandbytes")
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+DEPTH = 3  # of nested containers and of the attributes of objects
+LARGEST = 1 << 16  # numbers of a tensor that count; of a larger one, as many evenly spaced ones
+MOST_TENSORS = 200  # of a module
+MOST_ITEMS = 200  # of a container
+DIGITS = 8
+
+
+@dataclass
+class StateDigest:
+    """Feeds values to a hash. ``of_torch`` are the attributes that every module has."""
+
+    is_deep: bool = True
+    of_torch: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        from torch.nn import Module
+
+        self.of_torch = frozenset(vars(Module()))
+
+    def of(self, state: Mapping[str, Any], *, is_deep: bool) -> str:
+        """The digest of named values; one that cannot be read counts by its type only.
+
+        ``is_deep``: of a module, the tensors of every module in it count.
+        """
+        self.is_deep = is_deep
+        sink = hashlib.blake2b(digest_size=DIGITS)
+        for name, value in state.items():
+            try:
+                words = list(self.words(value, DEPTH))
+            except Exception as error:  # noqa: BLE001 - whatever a library passes, its call must not fail because of a trace
+                words = [f"{type(value).__name__} unreadable: {type(error).__name__}".encode()]
+            sink.update(b"\0".join([name.encode(), *words, b"\1"]))
+        return sink.hexdigest()
+
+    def words(self, value: Any, depth: int) -> Any:
+        import torch
+
+        if isinstance(value, PLAIN):
+            yield plain(value)
+        elif isinstance(value, torch.Tensor):
+            yield from of_tensor(value)
+        elif isinstance(value, (torch.dtype, torch.device, torch.Size)):
+            yield repr(value).encode()
+        elif isinstance(value, torch.nn.Module):
+            yield from self.of_module(value, depth)
+        elif isinstance(value, (tuple, list, set, frozenset, dict)):
+            yield from self.of_items(value, depth)
+        elif depth and type(value).__module__.partition(".")[0] in STACK and hasattr(value, "__dict__"):
+            yield type(value).__name__.encode()
+            yield from self.of_items(vars(value), depth - 1)
+        else:
+            yield getattr(value, "__qualname__", type(value).__qualname__).encode()
+
+    def of_items(self, values: Any, depth: int) -> Any:
+        size = dict.__len__(values) if isinstance(values, dict) else len(values)
+        yield f"{type(values).__name__} {size}".encode()
+        if not depth:
+            return
+        if isinstance(values, (set, frozenset)):
+            yield from sorted(plain(each) for each in values if isinstance(each, PLAIN))
+        elif isinstance(values, dict):
+            # A mapping of transformers imports what it has when it is read as its own methods read it.
+            for name, value in islice(dict.items(values), MOST_ITEMS):
+                yield from self.words(name, 1)
+                yield from self.words(value, depth - 1)
+        else:
+            for value in islice(values, MOST_ITEMS):
+                yield from self.words(value, depth - 1)
+
+    def of_module(self, module: Any, depth: int) -> Any:
+        """The tensors of a module and of those in it, and the settings that it has itself."""
+        yield type(module).__name__.encode()
+        own = {name: value for name, value in vars(module).items() if name not in self.of_torch}
+        if depth:
+            yield from self.of_items(own, depth - 1)
+        if depth < DEPTH or "_modules" not in vars(module):
+            return
+        yield str(module.training).encode()
+        deep = self.is_deep
+        tensors = [*module.named_parameters(recurse=deep), *module.named_buffers(recurse=deep)]
+        for name, tensor in tensors[:MOST_TENSORS]:
+            yield name.encode()
+            yield from of_tensor(tensor)
+
+
+def plain(value: Any) -> bytes:
+    if isinstance(value, str) and "/" in value:
+        return b"path"
+    return repr(value).encode()
+
+
+def of_tensor(tensor: Any) -> Any:
+    """The dtype, the shape and the bytes of a tensor's numbers; those of a meta tensor do not exist."""
+    import torch
+
+    yield f"{tensor.dtype} {tuple(tensor.shape)} {tensor.device.type} {tensor.requires_grad}".encode()
+    if tensor.is_meta or not tensor.numel():
+        return
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():  # noqa: SLF001 - what torch's own subclasses use
+        numbers = getattr(tensor, "_local_tensor", tensor).detach().reshape(-1)
+        numbers = numbers[:: -(-len(numbers) // LARGEST) or 1].cpu().contiguous()
+        yield numbers.view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,87 @@
+"""Finds the function of the stack that first does something else than in the same case on the unchanged stack."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+from cases.checks.function_traces import CALL, RAISE
+from cases.checks.module_traces import ERROR
+from matrix.run.outcome import DeviationRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cases.checks.function_traces import FunctionEvent
+    from cases.checks.module_traces import ModuleTrace
+
+FUNCTION: Final = "function"  # the kind where a function returns something else or leaves its arguments otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blamed:
+    """The function that does something else, empty if it is none of the stack, and the module that runs it, if any."""
+
+    kind: str
+    function: str
+    module: str
+
+
+def first_function(found: Sequence[ModuleTrace], right: Sequence[ModuleTrace]) -> DeviationRecord | None:
+    """The function to look into, of the earliest stage and of the lowest rank; None if no function of the stack is.
+
+    Functions end in the order in which they are done, so the first end that differs is that of the innermost function
+    with another result. If the begin of a call differs first, its caller passes something else.
+    """
+    known = {(each.stage, each.rank): each.functions for each in right}
+    for trace in sorted(found, key=lambda each: (each.stage, each.rank)):
+        blamed = first_blamed(trace.functions, known.get((trace.stage, trace.rank), ()))
+        if blamed is not None:
+            return record(blamed, trace.rank) if blamed.function else None
+    return None
+
+
+def record(blamed: Blamed, rank: int) -> DeviationRecord:
+    return DeviationRecord(
+        kind=blamed.kind,
+        name=blamed.module,
+        module=blamed.module,
+        function=blamed.function,
+        step=0,
+        rank=rank,
+        distance=math.inf,
+        allowed=0.0,
+    )
+
+
+def first_blamed(found: Sequence[FunctionEvent], right: Sequence[FunctionEvent]) -> Blamed | None:
+    for event, expected in zip_longest(found, right):
+        if event is None:
+            return caller_of(expected) if expected.kind == CALL else itself(expected)
+        if expected is None:
+            return caller_of(event) if event.kind == CALL else itself(event)
+        if unlike(event, expected):
+            return blame(event)
+    return None
+
+
+def unlike(event: FunctionEvent, expected: FunctionEvent) -> bool:
+    """Return whether two events differ in more than the names of modules, which a change may construct otherwise."""
+    return any(getattr(event, name) != getattr(expected, name) for name in ("kind", "function", "caller", "digest"))
+
+
+def blame(event: FunctionEvent) -> Blamed:
+    """A function that raises or ends otherwise is to blame itself, for what it is given its caller is."""
+    if event.kind == CALL:
+        return caller_of(event)
+    return itself(event)
+
+
+def caller_of(event: FunctionEvent) -> Blamed:
+    return Blamed(kind=FUNCTION, function=event.caller, module=event.caller_module)
+
+
+def itself(event: FunctionEvent) -> Blamed:
+    return Blamed(kind=ERROR if event.kind == RAISE else FUNCTION, function=event.function, module=event.module)
