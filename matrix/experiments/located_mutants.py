@@ -1,4 +1,4 @@
-"""Judges whether the module that a location names first is one in which the mutated code runs."""
+"""Judges whether a location names a module in which the mutated code runs, and the function that is mutated."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
 ELSEWHERE: Final = "elsewhere"
 UNNAMED: Final = "unnamed"
-OUTSIDE: Final = "outside"  # the mutated code ran in no module's method
-PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED, OUTSIDE)
+FUNCTION: Final = "function"  # the mutated code ran in no module's method, and the named function is the mutated one
+OUTSIDE: Final = "outside"  # it ran in no module's method, and another function is named, or none
+PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED, FUNCTION, OUTSIDE)
+NESTED: Final = ".<locals>."
+CONSTRUCTED: Final = "()"  # ends the name of a class, which a module has that is part of no model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class LocatedMutant:
     """The module that a located cell names first, and the modules in whose methods the mutated code ran.
 
     ``built`` are those of them whose constructor ran it. ``against`` is what the cell was compared with instead of the
-    reference.
+    reference. ``function`` is the one that the location names, if any, and ``is_changed`` whether it is mutated.
     """
 
     kind: str
@@ -38,19 +41,22 @@ class LocatedMutant:
     ran_in: tuple[str, ...]
     built: tuple[str, ...] = ()
     against: str = ""
+    function: str = ""
+    is_changed: bool = False
 
     @property
     def place(self) -> str:
         """The nearest of ``PLACES``."""
-        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=OUTSIDE)
+        outside = FUNCTION if self.is_changed else OUTSIDE
+        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=outside)
 
     def seen_from(self, mutated: str) -> str:
         found = place(self.named, mutated)
         return MADE if found == CHILD and mutated in self.built else found
 
 
-def of(outcome: Outcome) -> LocatedMutant | None:
-    """None for a cell that was not located."""
+def of(outcome: Outcome, changed: str = "") -> LocatedMutant | None:
+    """Judge the location of an outcome; ``changed`` is the mutated function, with its file. None without a location."""
     if outcome.location is None:
         return None
     ran_in, built = (modules(outcome, fact) for fact in (FACT, BUILT))
@@ -58,7 +64,16 @@ def of(outcome: Outcome) -> LocatedMutant | None:
     kind, named = (NOTHING, "") if first is None else (first.kind, first.module)
     if first is not None and not outcome.location.against:
         named = named or WHOLE  # as traces say it
-    return LocatedMutant(kind=kind, named=named, ran_in=ran_in, built=built, against=outcome.location.against)
+    function = "" if first is None else first.function
+    return LocatedMutant(
+        kind=kind,
+        named=named,
+        ran_in=ran_in,
+        built=built,
+        against=outcome.location.against,
+        function=function,
+        is_changed=bool(function) and f"{function}{NESTED}".startswith(f"{changed}{NESTED}"),
+    )
 
 
 def modules(outcome: Outcome, fact: str) -> tuple[str, ...]:
@@ -67,12 +82,17 @@ def modules(outcome: Outcome, fact: str) -> tuple[str, ...]:
     return tuple(sorted({name for text in texts for name in text.split(SEPARATOR)} - {""}))
 
 
+def is_of_class(named: str, mutated: str) -> bool:
+    """Return whether both are modules that no model has, of one class; which frames construct them may be unknown."""
+    return named.endswith(CONSTRUCTED) and named.rpartition(".")[2] == mutated.rpartition(".")[2]
+
+
 def place(named: str, mutated: str) -> str:
     """Where a named module is, seen from a mutated one; both by their names in the published checkpoint."""
     if not named:
         return UNNAMED
     named, mutated = PART.sub("", named), PART.sub("", mutated)
-    if named == mutated:
+    if named == mutated or is_of_class(named, mutated):
         return SAME
     if named == WHOLE:
         return ELSEWHERE

@@ -81,6 +81,11 @@ class Mutant:
         return self.edit.file.partition("/")[0]
 
     @property
+    def changed(self) -> str:
+        """The function with the edit as locations name it."""
+        return f"{self.file} {self.where}"
+
+    @property
     def lines(self) -> range:
         return range(self.line, self.last + 1)
 

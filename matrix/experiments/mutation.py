@@ -197,9 +197,12 @@ def clean_of(outcome: Outcome) -> str:
 
 def results(version_set: VersionSet, plan: Plan, clean: CleanRuns, request: MutationRequest) -> list[MutantResult]:
     """The results so far. A mutant whose cells are all red without it counts as not covered."""
+    changed = {mutant.id: mutant.changed for mutant, _ in plan}
     by_mutant: dict[str, list[MutatedCell]] = defaultdict(list)
     for each in outcomes(version_set, request, MUTATED):
-        by_mutant[mutant_of(each)].append(cell_result(clean_of(each), each, clean.get(clean_of(each), ())))
+        numbers_of_clean = clean.get(clean_of(each), ())
+        cell = cell_result(clean_of(each), each, numbers_of_clean, changed=changed.get(mutant_of(each), ""))
+        by_mutant[mutant_of(each)].append(cell)
     return [
         MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(cells)) for mutant, cells in plan
     ]

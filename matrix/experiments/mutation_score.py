@@ -67,8 +67,12 @@ def rounded(value: Scalar) -> str:
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
-def cell_result(case: str, outcome: Outcome, clean: Collection[tuple[object, ...]] = ()) -> MutatedCell:
+def cell_result(
+    case: str, outcome: Outcome, clean: Collection[tuple[object, ...]] = (), *, changed: str = ""
+) -> MutatedCell:
     """The result of a mutated cell; ``clean`` are the numbers of the runs on the unchanged stack.
+
+    ``changed`` is the function that the mutant changes, with its file.
 
     If these differ from each other, the cell cannot show that a mutant changes no number.
     """
@@ -80,7 +84,7 @@ def cell_result(case: str, outcome: Outcome, clean: Collection[tuple[object, ...
         noticed=missed or reason,
         seconds=outcome.seconds,
         same_numbers=set(clean) == {numbers(outcome)},
-        located=located_mutants.of(outcome),
+        located=located_mutants.of(outcome, changed),
     )
 
 

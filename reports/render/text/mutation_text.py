@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
-from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, MADE, OUTSIDE, PLACES, SAME, UNNAMED
+from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, FUNCTION, MADE, OUTSIDE, PLACES, SAME, UNNAMED
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ WHERE = {
     DEEPER: "inside such a module",
     ELSEWHERE: "elsewhere",
     UNNAMED: "none, as no module is off",
+    FUNCTION: "none, as the mutated code ran outside of modules, but its function is named",
     OUTSIDE: "any, as the mutated code ran outside of modules",
 }
 WORDS = {SAME_NUMBERS: "changed no number"}
@@ -67,6 +68,7 @@ def place_lines(each: SetScore) -> Iterator[str]:
             one.located.place for one in each.mutants if one.located is not None and one.located.against == against
         )
         yield f"Of the {places.total()} compared with {against or 'the reference'}: {place_counts(places)}."
+    yield from function_lines(each)
     rest = Counter(one.noticed_by for one in each.of_status(KILLED) if one.located is None)
     if rest:
         verdicts = ", ".join(f"{number} with the verdict {verdict}" for verdict, number in sorted(rest.items()))
@@ -76,6 +78,14 @@ def place_lines(each: SetScore) -> Iterator[str]:
             ran_in = ", ".join(mutant.located.ran_in)
             named = f"{mutant.located.kind} {mutant.located.named}".strip()
             yield f"elsewhere: {place(mutant)}: named {named}, the code ran in {ran_in}"
+
+
+def function_lines(each: SetScore) -> Iterator[str]:
+    """How often the function that a location names is the one with the mutated code."""
+    named = [one.located for one in each.mutants if one.located is not None and one.located.function]
+    if named:
+        changed = sum(one.is_changed for one in named)
+        yield f"The function named first, of {counted(len(named), 'mutant')} with one: {changed} the mutated one."
 
 
 def place_counts(places: Counter[str]) -> str:

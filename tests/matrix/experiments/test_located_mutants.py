@@ -53,6 +53,7 @@ def an_outcome(*named: str, ran_in: str = ATTENTION, **other: Any) -> Outcome:
         ("", "(model)", "same"),
         ("", ATTENTION, "elsewhere"),
         ("Block().MLP()", "Block()", "child"),
+        ("Block().MLP()", "Block().ModuleList().MLP()", "same"),
     ],
 )
 def test_the_place_is_the_nearest_to_a_module_with_mutated_code(named: str, ran_in: str, place: str) -> None:
@@ -84,3 +85,23 @@ def test_code_outside_of_modules_is_in_none(facts: dict[str, str]) -> None:
     located = located_mutants.of(an_outcome(ATTENTION, facts=facts))
     assert located is not None
     assert located.place == "outside"
+
+
+@pytest.mark.parametrize(
+    ("function", "changed", "place"),
+    [
+        ("peft/a.py merge", "peft/a.py merge", "function"),
+        ("peft/a.py merge.<locals>.inner", "peft/a.py merge", "function"),
+        ("peft/a.py merge", "peft/a.py merge.<locals>.inner", "outside"),
+        ("peft/a.py merge_all", "peft/a.py merge", "outside"),
+        ("peft/b.py merge", "peft/a.py merge", "outside"),
+        ("", "peft/a.py merge", "outside"),
+    ],
+)
+def test_outside_of_modules_the_named_function_must_be_the_mutated_one(function: str, changed: str, place: str) -> None:
+    first = DeviationRecord(
+        kind="function", name="", module="", function=function, step=0, rank=0, distance=1.0, allowed=0.0
+    )
+    located = located_mutants.of(an_outcome(ran_in="", location=LocationRecord(beginnings=(first,))), changed)
+    assert located is not None
+    assert (located.place, located.is_changed) == (place, place == "function")
