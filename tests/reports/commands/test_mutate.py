@@ -73,7 +73,13 @@ def located_score() -> SetScore:
     attention = "model.layers.0.self_attn"
     of_reference = LocatedMutant(kind="output", named=attention, ran_in=(attention,))
     of_stack = LocatedMutant(
-        kind="weight", named="mlp.up", ran_in=("mlp",), built=("mlp",), against="the unchanged stack"
+        kind="weight",
+        named="mlp.up",
+        ran_in=("mlp",),
+        built=("mlp",),
+        against="the unchanged stack",
+        function="peft/a.py f",
+        is_changed=True,
     )
     results = [a_result("wrong", name) for name in ("m1", "m2", "m3")]
     located = [
@@ -89,6 +95,7 @@ def test_the_places_of_located_mutants_are_counted_by_what_they_were_compared_wi
         f"The module named first, of 2 located mutants: 1 {same}, 1 {made}.",
         "Of the 1 compared with the reference: 1 the one with the mutated code.",
         "Of the 1 compared with the unchanged stack: 1 a part that the mutated constructor makes.",
+        "The function named first, of 1 mutant with one: 1 the mutated one.",
         "Noticed, and not located: 1 with the verdict wrong.",
     ]
 
