@@ -6,6 +6,7 @@ Paths, addresses and the order of sets differ between two runs of the same job, 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ LARGEST = 1 << 16  # numbers of a tensor that count; of a larger one, as many ev
 MOST_TENSORS = 200  # of a module
 MOST_ITEMS = 200  # of a container
 DIGITS = 8
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+LEAST_ADDRESS = 1 << 40  # of an object or of a tensor's memory; no size and no seed of a cell is as large
 
 
 @dataclass
@@ -101,8 +104,10 @@ class StateDigest:
 
 
 def plain(value: Any) -> bytes:
-    if isinstance(value, str) and "/" in value:
-        return b"path"
+    if isinstance(value, str):
+        return b"path" if "/" in value else ADDRESS.sub("address", value).encode(errors="replace")
+    if isinstance(value, int) and abs(value) >= LEAST_ADDRESS:
+        return b"address"
     return repr(value).encode()
 
 
