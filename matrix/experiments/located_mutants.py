@@ -24,6 +24,7 @@ UNNAMED: Final = "unnamed"
 FUNCTION: Final = "function"  # the mutated code ran in no module's method, and the named function is the mutated one
 OUTSIDE: Final = "outside"  # it ran in no module's method, and another function is named, or none
 PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED, FUNCTION, OUTSIDE)
+OF_FUNCTIONS: Final = ("function", "error")  # kinds whose module is the one that runs the named function
 NESTED: Final = ".<locals>."
 CONSTRUCTED: Final = "()"  # ends the name of a class, which a module has that is part of no model
 
@@ -46,7 +47,13 @@ class LocatedMutant:
 
     @property
     def place(self) -> str:
-        """The nearest of ``PLACES``."""
+        """The nearest of ``PLACES``.
+
+        If the named function is the mutated one, the named module runs it, by whichever name: a layer that a script
+        calls itself has another one there than in the model.
+        """
+        if self.is_changed and self.kind in OF_FUNCTIONS:
+            return SAME if self.ran_in and self.named else FUNCTION
         outside = FUNCTION if self.is_changed else OUTSIDE
         return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=outside)
 
