@@ -61,9 +61,11 @@ def without(combinations: Iterable[Combination], done: Collection[Mapping[str, s
 def shares(combinations: Sequence[Combination], processes: int) -> list[list[Combination]]:
     """Split combinations for processes.
 
-    One process gets them in their order, because that is random. Of several, each gets those of one transformers: two
-    that import the same release first would compile it twice. The first share of each transformers comes before all
-    second ones, so that a call that ends early has imported some of every release.
+    One process gets them in their order, because that is random. For several, a share has at most ``LARGEST``
+    combinations, all of one transformers, because two that import the same release first would compile it twice. The
+    combinations of a release that are more than that are in several shares, which may run at the same time. The first
+    share of each transformers comes before all second ones, so that a call that ends early has imported some of every
+    release.
     """
     if processes == 1:
         return [list(combinations)]

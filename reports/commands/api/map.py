@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matrix.api_map.measured.series import LeftOut
 
 DIFFERS: Final = 1
+CHOSEN: Final = 400  # combinations that `measure` chooses
 DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
 Packages = Annotated[str, typer.Option("--packages", help="Packages, separated by commas.", show_default="all")]
@@ -200,7 +201,10 @@ def measure(
     extra: Annotated[
         Path | None, typer.Option("--extra", help="Folder with libraries that take precedence over the environment's.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Combinations to choose at random.", show_default=str(CHOSEN)),
+    ] = None,
     new: Annotated[bool, typer.Option("--new", help="Leave out pairs that any environment measured.")] = False,
     new_to: Annotated[
         str,
@@ -240,7 +244,7 @@ def measure(
         raise UserError(
             "--again has its combinations from a file; leave --new, --new-to, --with and --transformers out"
         )
-    if planned and (plan_only or again is not None or chosen_pairs):
+    if planned and (plan_only or again is not None or chosen_pairs or count is not None):
         raise UserError("--planned has its combinations from a list; leave the options that choose or list them out")
     from matrix.api_map.measured import listing
     from matrix.api_map.measured.series import Series
@@ -249,10 +253,10 @@ def measure(
     if planned:
         left = series.listed()
     elif again is not None:
-        left = series.again(ApiMap(folder), again, count)
+        left = series.again(ApiMap(folder), again, count or CHOSEN)
     else:
         left = series.for_open_pairs(
-            ApiMap(folder), count, partner=partner, bases=bases, left_out=left_out(new=new, new_to=new_to)
+            ApiMap(folder), count or CHOSEN, partner=partner, bases=bases, left_out=left_out(new=new, new_to=new_to)
         )
     if plan_only:
         listing.write(series.list_file, left)

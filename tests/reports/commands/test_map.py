@@ -195,6 +195,13 @@ def test_again_chooses_no_new_pairs(
     assert not planned_combinations
 
 
+@pytest.mark.parametrize("other", [("--count", "400"), ("--new",), ("--plan-only",)])
+def test_a_list_of_combinations_is_imported_as_it_is(other: tuple[str, ...], tmp_path: Path) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--planned", *other)
+    assert isinstance(found.exception, UserError)
+    assert "leave the options that choose or list them out" in str(found.exception)
+
+
 def test_a_package_without_pairs_is_named(planned_combinations: list[PlannedCombination], tmp_path: Path) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--with", "datasets")
     assert isinstance(found.exception, UserError)
