@@ -15,6 +15,7 @@ from cases.probes import (
     functions,
     libraries,
     low_precision,
+    offers,
 )
 from cases.probes.requirement import Requirement
 
@@ -30,6 +31,7 @@ def only_calls(_options: Options) -> bool:
 CALL_REQUIREMENTS = (
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in data.OFFERS.items()),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in functions.LATER.items()),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in offers.OFFERS.items()),
     Requirement("activated_lora", only_calls, libraries.activated_lora_option, "this peft has no activated LoRA"),
     Requirement(
         "target_parameters", only_calls, libraries.target_parameters_option, "this stack has no LoRA on fused experts"

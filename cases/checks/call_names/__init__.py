@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cases.checks.call_names import (
     accelerating,
     adapter_methods,
+    adapter_utilities,
     adapters,
     data,
     distributed,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 ROOMS = (
     accelerating,
     adapter_methods,
+    adapter_utilities,
     adapters,
     data,
     distributed,

@@ -47,6 +47,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "the bounds themselves",
         "a complex parameter",
     ),
+    "cases.behaviour.optimising.greedy_rates": (
+        "rates off, {title}, {mode}",
+        "rates change, {title}, {mode}",
+        "rates off after loading, {title}",
+    ),
+    "cases.behaviour.optimising.lora_optimisers": (
+        "trained parts of A, {title}, decay {decay}",
+        "steps off, {title}, decay {decay}",
+        "frozen weights moved, {title}, decay {decay}",
+        "steps off, {name}",
+        "an optimiser of the class, {name}",
+    ),
     "cases.behaviour.optimising.old_states": (
         "arguments that are set, {name}, {title}",
         "foreach, {name}, {title}",

@@ -1,0 +1,40 @@
+"""The names of the checks of ``cases.behaviour.adapters.utilities``, by module; see ``cases.checks.names``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.adapters.utilities.base_states": (
+        "base's tensors that are others, {title}",
+        "names that fit not, {title}",
+        "base's tensors that are others, {title}, set",
+        "trained tensors that are others, {title}",
+        "refused, {title}",
+        "weight after the refusal, {title}",
+        "names, {title}",
+        "weight, {title}",
+    ),
+    "cases.behaviour.adapters.utilities.helpers": (
+        "all {title}",
+        "{title}, {share} of them",
+        "{title}, {number} of them",
+        "{title}, of at most {bound}",
+        "both at once",
+        "modules without larger ones",
+        "parameters of a model without experts",
+        "dtypes of frozen weights, {title}",
+        "dtypes of trained weights, {title}",
+        "weights with other values, {title}",
+        "parameters of {name}, after {title}",
+        "logits are the same, after {title}",
+        "generated tokens, after {title}",
+        "active adapters, {title}",
+        "weights off, {name}, {title}",
+        "intruders, {name}, {title}",
+        "weights of the old adapter off, {name}, {title}",
+    ),
+}
