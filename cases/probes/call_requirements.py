@@ -137,6 +137,7 @@ CALL_REQUIREMENTS = (
             f"peft_{name}", only_calls, partial(libraries.peft_config, name=name), "this peft does not have the method"
         )
         for name in (
+            "CPTConfig",
             "HRAConfig",
             "MissConfig",
             "PveraConfig",

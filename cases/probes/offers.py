@@ -34,6 +34,14 @@ OFFERS = {
         Offer("transformers", "PreTrainedModel.activation_checkpointing_enable", "every_n_layers"),
         "this transformers checkpoints all layers",
     ),
+    "balanced_batches": (
+        Offer("transformers.trainer_pt_utils", "BatchRebalanceSampler"),
+        "this transformers balances no batches by cost",
+    ),
+    "converted_weights": (
+        Offer("transformers.core_model_loading", "Chunk", "num_shards_attribute"),
+        "this transformers converts weights in other ways",
+    ),
     "lorafa": (Offer("peft.optimizers", "create_lorafa_optimizer"), "this peft has no LoRA-FA"),
     "riemannian": (
         Offer("peft.optimizers", "create_riemannian_optimizer"),

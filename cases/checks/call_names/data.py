@@ -8,6 +8,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.data.balanced_batches": (
+        "micro-batches, {title}",
+        "rows seen once, {title}",
+        "rows, {title}",
+        "rows are the next ones, {title}",
+        "steps farther apart than equal parts, {title}",
+        "steps whose later micro-batches cost more, {title}",
+        "steps with groups of mixed lengths, {title}",
+        "last rows, {title}",
+        "empty batches, {title}",
+        "orders of three epochs, {title}",
+    ),
     "cases.behaviour.data.chat_templates": (
         "text",
         "text with the prompt",

@@ -22,6 +22,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {name}",
         "loss off, {name}",
     ),
+    "cases.behaviour.models.converted_weights": (
+        "tensors that are others, {name}",
+        "tensors that are others, {name}, turned back",
+        "tensors are contiguous, {name}",
+        "tensors that are others, Interleave",
+        "tensors that are others, Interleave, turned back",
+        "tensors that are others, Chunk of the configured number",
+        "tensors that are others, {title}",
+    ),
     "cases.behaviour.models.heads": (
         "scores off",
         "loss off",

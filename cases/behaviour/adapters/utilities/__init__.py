@@ -1,1 +1,1 @@
-"""Calls of PEFT's utilities for adapted models: states of the base, choices of targets, dtypes, signatures."""
+"""Calls of utilities and rarer methods of PEFT: states of the base, choices of targets, dtypes, signatures, tasks."""
