@@ -166,6 +166,7 @@ RETIRED: dict[str, tuple[str, ...]] = {
     r"(?-i:class (Asked|Quest|Lent|Witness)\b)": (),
     r"(?<![a-z])untouched(?![a-z])": (),
     r"(?<![a-z])patience(?![a-z])": (  # of early stopping and of a schedule, as transformers and torch name it
+        "cases/behaviour/optimising/greedy_rates.py",
         "cases/behaviour/optimising/schedule_fields.py",
         "cases/behaviour/optimising/torch_plateaus.py",
         "cases/behaviour/trainers/control_flags.py",

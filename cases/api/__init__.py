@@ -102,6 +102,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.adapters.trained_tokens",
     "behaviour.adapters.utilities.base_states",
     "behaviour.adapters.utilities.helpers",
+    "behaviour.adapters.utilities.mixed_models",
     "behaviour.adapters.utilities.rarer_methods",
     "behaviour.adapters.weighted_vectors",
     "behaviour.data.balanced_batches",
