@@ -42,6 +42,14 @@ OFFERS = {
         Offer("transformers.core_model_loading", "Chunk", "num_shards_attribute"),
         "this transformers converts weights in other ways",
     ),
+    "whole_words": (
+        Offer("transformers", "DataCollatorForLanguageModeling", "whole_word_mask"),
+        "this transformers has a collator of its own for whole words",
+    ),
+    "multiple_choice": (
+        Offer("transformers", "DataCollatorForMultipleChoice"),
+        "this transformers has no collator of choices",
+    ),
     "lorafa": (Offer("peft.optimizers", "create_lorafa_optimizer"), "this peft has no LoRA-FA"),
     "riemannian": (
         Offer("peft.optimizers", "create_riemannian_optimizer"),

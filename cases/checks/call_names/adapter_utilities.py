@@ -50,6 +50,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off, {chosen}",
         "weights, {chosen}",
     ),
+    "cases.behaviour.adapters.utilities.prompts_of_heads": (
+        "{name} off, {title}",
+        "{name} that the prompt changes, {title}",
+        "loss off, {title}",
+        "parts with a gradient, {title}",
+        "loss off, QUESTION_ANS, {kind}",
+    ),
     "cases.behaviour.adapters.utilities.rarer_methods": (
         "logits that a new {key} changes",
         "logits that a trained {key} changes",

@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.models.activations_by_name": (
+        "values off, {name}",
+        "slopes off, {name}",
+        "dtype, {name}",
+        "activations",
+    ),
     "cases.behaviour.models.attention_functions": (
         "shape, {title}",
         "outputs off, {title}",
