@@ -144,7 +144,7 @@ def prompts_of_heads_in_training(_ctx: Context) -> Iterator[Check]:
     yield from trained("TOKEN_CLS", "PrefixTuningConfig", labels_of_tokens())
 
 
-@call(GROUP, phase=Phase.BACKWARD, requires=("layered_caches",))
+@call(GROUP, phase=Phase.BACKWARD)
 def prompts_of_labelled_tokens(_ctx: Context) -> Iterator[Check]:
     """A classifier of tokens is trained behind a prompt, whose virtual tokens have no labels."""
     yield from trained("TOKEN_CLS", "PromptTuningConfig", labels_of_tokens())
@@ -170,7 +170,7 @@ def prefixes_of_spans(_ctx: Context) -> Iterator[Check]:
     yield spans("PrefixTuningConfig")
 
 
-@call(GROUP, phase=Phase.FORWARD, requires=("layered_caches",))
+@call(GROUP, phase=Phase.FORWARD)
 def prompts_of_spans(_ctx: Context) -> Iterator[Check]:
     """The positions of a span count the tokens of the input behind a prompt, without its virtual tokens."""
     yield spans("PromptTuningConfig")
