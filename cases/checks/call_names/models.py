@@ -8,12 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "cases.behaviour.models.activations_by_name": (
-        "values off, {name}",
-        "slopes off, {name}",
-        "dtype, {name}",
-        "activations",
-    ),
     "cases.behaviour.models.attention_functions": (
         "shape, {title}",
         "outputs off, {title}",
@@ -36,6 +30,24 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors that are others, Interleave, turned back",
         "tensors that are others, Chunk of the configured number",
         "tensors that are others, {title}",
+    ),
+    "cases.behaviour.models.functions.activations_by_name": (
+        "values off, {name}",
+        "slopes off, {name}",
+        "dtype, {name}",
+        "activations",
+    ),
+    "cases.behaviour.models.functions.losses_alone": (
+        "loss off, causal, {title}",
+        "dtype of the loss, causal, {title}",
+        "loss off, causal of shifted labels, {title}",
+        "loss off, masked, {title}",
+        "loss off, of tokens, {title}",
+        "loss off, masked, ignore_index=2, {title}",
+        "loss off, causal, ignore_index=2, {title}",
+        "loss off, {title}",
+        "problem_type, {title}",
+        "loss off, {begins}, {ends}, {shape}",
     ),
     "cases.behaviour.models.heads": (
         "scores off",
@@ -100,18 +112,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "loss off its logits, {name}",
         "loss off, {model}, {name}",
         "loss off, {model}, {kind}",
-    ),
-    "cases.behaviour.models.losses_alone": (
-        "loss off, causal, {title}",
-        "dtype of the loss, causal, {title}",
-        "loss off, causal of shifted labels, {title}",
-        "loss off, masked, {title}",
-        "loss off, of tokens, {title}",
-        "loss off, masked, ignore_index=2, {title}",
-        "loss off, causal, ignore_index=2, {title}",
-        "loss off, {title}",
-        "problem_type, {title}",
-        "loss off, {begins}, {ends}, {shape}",
     ),
     "cases.behaviour.models.masks_by_definition": (
         "pairs, {name}, {attention}, {title}",

@@ -1,0 +1,1 @@
+"""Calls of the functions that models are made of: activations and losses."""
