@@ -212,5 +212,11 @@ def swap(function: types.FunctionType, swaps: Mapping[types.CodeType, types.Code
     new = swaps[old]
     if new.co_freevars != old.co_freevars:
         return False
-    function.__code__ = new.replace(co_filename=old.co_filename)
+    function.__code__ = in_file(new, old.co_filename)
     return True
+
+
+def in_file(code: types.CodeType, name: str) -> types.CodeType:
+    """The code as that of a file, with the functions inside it, so that tracebacks and traces name the file."""
+    constants = tuple(in_file(each, name) if isinstance(each, types.CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=name, co_consts=constants)

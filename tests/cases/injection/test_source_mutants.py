@@ -101,6 +101,12 @@ def test_closures_that_exist_already_change(stack: Any) -> None:
     assert (stack.LIVE(), stack.counter()()) == (11, 10)
 
 
+def test_functions_that_a_mutated_one_makes_later_name_its_file(stack: Any) -> None:
+    file = stack.counter.__code__.co_filename
+    activate(a_mutant("counter", "total += 1", "total += 10"))
+    assert stack.counter().__code__.co_filename == file
+
+
 def test_the_wrappers_that_a_decorator_made_change(stack: Any) -> None:
     activate(a_mutant("doubled", "2 * function", "3 * function"))
     assert stack.plus(1, 1) == 6
