@@ -61,7 +61,7 @@ def operations(ops: Any) -> Iterator[tuple[str, Any, dict[str, Any], dict[str, A
     yield "Transpose", ops.Transpose(0, 1), {"a": whole}, {"x": whole.T}
     stacked = torch.stack(experts)
     yield "Transpose, of experts", ops.Transpose(1, 2), {"a": stacked}, {"x": stacked.transpose(1, 2)}
-    for title, pairs in {"": weight("rope", 16, 5), ", of biases": weight("bias", 16)}.items():
+    for title, pairs in {"": weight("rope", 24, 5), ", of biases": weight("bias", 24)}.items():
         yield f"PermuteForRope{title}", ops.PermuteForRope(), {"a": pairs}, {"x": by_head(pairs)}
     yield "MergeModulelist", ops.MergeModulelist(0), {"a.*.w": experts}, {"x": stacked}
     yield "MergeModulelist, of columns", ops.MergeModulelist(1), {"a.*.w": experts}, {"x": torch.stack(experts, 1)}
