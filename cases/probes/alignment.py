@@ -225,6 +225,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("DPO", "loss_weights"),
             ("DPO", "use_weighting"),
             ("DPO", "ld_alpha"),
+            ("DPO", "precompute_ref_batch_size"),
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
             ("GRPO", "num_iterations"),
@@ -237,6 +238,10 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("GRPO", "importance_sampling_level"),
             ("GRPO", "top_entropy_quantile"),
             ("GRPO", "entropy_coef"),
+            ("GRPO", "use_adaptive_entropy"),
+            ("GRPO", "generation_kwargs"),
+            ("GRPO", "generation_batch_size"),
+            ("GRPO", "chat_template_kwargs"),
             ("GRPO", "reward_weights"),
             ("GRPO", "multi_objective_aggregation"),
             ("GRPO", "off_policy_mask_threshold"),
@@ -248,6 +253,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("SFT", "assistant_only_loss"),
             ("SFT", "packing_strategy"),
             ("SFT", "padding_free"),
+            ("SFT", "chat_template_path"),
         )
     },
 }

@@ -72,6 +72,33 @@ OFFERS = {
     ),
     "lora_conversion": (Offer("peft", "convert_to_lora"), "this peft converts no adapters to LoRA"),
     "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
+    "adafactor_rates": (
+        Offer("transformers.optimization", "AdafactorSchedule"),
+        "this transformers has no such schedule",
+    ),
+    "dealt_rows": (Offer("trl.trainer.utils", "split_tensor_dict"), "this trl has no such function"),
+    "shuffled_rows": (Offer("trl.trainer.utils", "shuffle_sequence_dict"), "this trl has no such function"),
+    "repeated_streams": (Offer("trl.trainer.utils", "repeat_iterable_dataset"), "this trl repeats no streams"),
+    "scores_and_entropies": (
+        Offer("trl.trainer.utils", "selective_log_softmax_and_entropy", "row_mask"),
+        "this trl computes scores and entropies apart",
+    ),
+    "safetensors_checkpoints": (
+        Offer("torch.distributed.checkpoint", "HuggingFaceStorageWriter", "enable_consolidation"),
+        "this torch writes no whole safetensors",
+    ),
+    "layerwise_casting": (
+        Offer("accelerate.big_modeling", "attach_layerwise_casting_hooks"),
+        "this accelerate casts no layers",
+    ),
+    "clean_environment": (
+        Offer("accelerate.utils", "purge_accelerate_environment"),
+        "this accelerate has no such function",
+    ),
+    "flattening_begin": (
+        Offer("transformers", "DataCollatorWithFlattening", "position_ids_start"),
+        "this transformers numbers positions from 0",
+    ),
     "flattening_bounds": (
         Offer("transformers", "DataCollatorWithFlattening", "return_flash_attn_kwargs"),
         "this transformers returns no bounds of documents",

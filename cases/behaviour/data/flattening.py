@@ -120,3 +120,15 @@ def trainer_flattened(ctx: Context) -> Iterator[Check]:
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     yield at_most("logged loss off", stock_trainer.worst(logged, expected.losses), 1e-4)
     yield at_most("weights off", stock_trainer.weights_off(trainer.model, reference), stock_trainer.SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("flattening_begin",))
+def collator_flattens_from_a_position(_ctx: Context) -> Iterator[Check]:
+    """DataCollatorWithFlattening numbers the tokens of each document from position_ids_start."""
+    from transformers import DataCollatorWithFlattening
+
+    lengths = [len(row["input_ids"]) for row in features()]
+    for start in (0, 2, 5):
+        found = DataCollatorWithFlattening(position_ids_start=start)(features())["position_ids"]
+        wanted = [start + place for length in lengths for place in range(length)]
+        yield seen.same_rows(f"positions from {start}", found, [wanted])

@@ -117,3 +117,29 @@ def bema_averages_weights(ctx: Context) -> Iterator[Check]:
         yield at_least(f"way from the first weights, {chosen}", way, 0.01)
         yield at_most(f"average off, {chosen}", distance(found, wanted) / way, SAME)
         yield at_least(f"distance of the average from the last weights, {chosen}", distance(course[-1], wanted), 0.001)
+
+
+@call(GROUP, phase=Phase.OPTIMIZER, requires=("bema",))
+def bema_averages_trained_weights(ctx: Context) -> Iterator[Check]:
+    """BEMACallback averages what is trained of a model that is frozen in part, and saves the rest as it is."""
+    from transformers import AutoModelForCausalLM
+    from trl import BEMACallback
+
+    model = stock_trainer.model(ctx)
+    for place, (_, parameter) in enumerate(tiny.named(model)):
+        parameter.requires_grad_(place % 2 == 0)
+    course: list[Weights] = []
+    trainer = stock_trainer.trainer(ctx, 2 * STEPS, of=model, max_steps=STEPS, learning_rate=RATE)
+    trainer.add_callback(keeping(course))
+    folder, chosen = ctx.kept / "average", CHOSEN[1]
+    trainer.add_callback(BEMACallback(**asdict(chosen)))
+    trainer.add_callback(moving(folder))
+    trainer.train()
+    wanted = averaged(course, chosen)
+    found = {name: p.detach().double() for name, p in tiny.named(AutoModelForCausalLM.from_pretrained(folder))}
+    way = distance(course[0], wanted)
+    yield at_least("way from the first weights", way, 0.01)
+    yield at_most("average off", distance(found, wanted) / way, SAME)
+    frozen = [name for name, p in tiny.named(model) if not p.requires_grad]
+    moved = [name for name in frozen if not found[name].equal(course[0][name])]
+    yield equal("frozen weights that moved", str(moved), "[]")

@@ -47,6 +47,21 @@ def fsdp1_two_forwards(ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=jobs.FSDP1)
+def fsdp1_forwards_before_backwards(ctx: Context) -> Iterator[Check]:
+    """Two forward passes, then a backward pass for each, give the sum of both gradients under FSDP1 with NO_SHARD.
+
+    The other strategies free the weights that the second backward pass needs, and raise.
+    """
+    expected = networks.expected_gradients(network(), networks.losses(range(2)))
+    for own_names in (True, False):
+        model = sharded(ctx, "NO_SHARD", use_orig_params=own_names)
+        for each in [loss(model, step, ctx) for step in range(2)]:
+            each.backward()
+        found = sharded_networks.fsdp1_gradients(model)
+        yield networks.off(f"gradients off, use_orig_params={own_names}", found, expected)
+
+
+@call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=jobs.FSDP1)
 def fsdp1_recomputed_layers(ctx: Context) -> Iterator[Check]:
     """Layers that FSDP1 shards and that are recomputed, with or without reentry, have the gradients of one process."""
     from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as recomputing

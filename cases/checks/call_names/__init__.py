@@ -19,6 +19,7 @@ from cases.checks.call_names import (
     parallel,
     preferences,
     quantised,
+    settings,
     starts,
     trainers,
 )
@@ -41,6 +42,7 @@ ROOMS = (
     parallel,
     preferences,
     quantised,
+    settings,
     starts,
     trainers,
 )

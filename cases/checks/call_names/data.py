@@ -100,6 +100,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows of rank 1",
     ),
     "cases.behaviour.data.flattening": (
+        "positions from {start}",
         "names",
         "logged loss off",
         "weights off",

@@ -47,6 +47,17 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "bytes in files over bytes of the tensors",
         "difference of the files, in small tensors",
     ),
+    "cases.behaviour.distributed.checkpoint_formats": (
+        "{kind} by its name is that of {name}",
+        "rate of {name}",
+        "decay of {name}",
+        "step of {name}",
+        "weights off after loading",
+        "names in files",
+        "dtype of {name}",
+        "values of {name}",
+        "values of {name} read in other shards",
+    ),
     "cases.behaviour.distributed.communication_hooks": (
         "gradient before PowerSGD off, {title}",
         "part of a gradient beyond its rank, {title}",
@@ -127,6 +138,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "names, compiled in FSDP1",
         "momenta, {title}",
         "refused without a name, {title}",
+    ),
+    "cases.behaviour.distributed.replicated_arguments": (
+        "gradients off: {title}",
+        "weights, {title}",
+        "running means, {title}",
+        "gradients off: {late} delayed",
+        "bytes of buckets",
+        "bytes of the first bucket",
+        "bytes of other buckets",
     ),
     "cases.behaviour.distributed.replicated_edges": (
         "gradients off, {title}",

@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.optimising.adafactor_rates": (
+        "rate before the first step",
+        "rate off, step {step}",
+        "rates, step {step}",
+    ),
     "cases.behaviour.optimising.adafactor_steps": (
         "movement off, {shape} dimensions, {title}",
         "state, {shape} dimensions, {title}",
@@ -20,6 +25,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "way from the first weights, {chosen}",
         "average off, {chosen}",
         "distance of the average from the last weights, {chosen}",
+        "way from the first weights",
+        "average off",
+        "frozen weights that moved",
     ),
     "cases.behaviour.optimising.clipped_gradients": (
         "gradients off, {title}",

@@ -129,6 +129,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.parallel.flat_strategies": (
         "gradients off",
+        "gradients off, use_orig_params={own_names}",
         "gradients off: {kind}",
         "weights off: {kind}",
         "whole gradients off",

@@ -203,6 +203,17 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "spread of the weights",
     ),
     "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
+    "cases.behaviour.preferences.rollouts.dealt_rows": (
+        "batches",
+        "{name} of batch {number}",
+        "{name}, shuffled by seed {seed}",
+        "rows that moved, seed {seed}",
+        "rows, {title}",
+        "lists of rows, {title}",
+        "{name} off, {title}",
+        "entropies with a gradient, {title}",
+        "gradients off, {title}",
+    ),
     "cases.behaviour.preferences.rollouts.endings": (
         "steps that the callback sees, {kind}",
         "steps until it stops the training, {kind}",
