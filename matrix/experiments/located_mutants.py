@@ -21,8 +21,8 @@ CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
 ELSEWHERE: Final = "elsewhere"
 UNNAMED: Final = "unnamed"
-FUNCTION: Final = "function"  # the mutated code ran in no module's method, and the named function is the mutated one
-OUTSIDE: Final = "outside"  # it ran in no module's method, and another function is named, or none
+FUNCTION: Final = "function"  # the named function is the mutated one, and no module runs it where it first differs
+OUTSIDE: Final = "outside"  # the mutated code ran in no module's method, and another function is named, or none
 PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED, FUNCTION, OUTSIDE)
 OF_FUNCTIONS: Final = ("function", "error")  # kinds whose module is the one that runs the named function
 NESTED: Final = ".<locals>."
@@ -52,10 +52,11 @@ class LocatedMutant:
         If the named function is the mutated one, the named module runs it, by whichever name: a layer that a script
         calls itself has another one there than in the model.
         """
-        if self.is_changed and self.kind in OF_FUNCTIONS:
-            return SAME if self.ran_in and self.named else FUNCTION
-        outside = FUNCTION if self.is_changed else OUTSIDE
-        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=outside)
+        nearest = min(map(self.seen_from, self.ran_in), key=PLACES.index, default=OUTSIDE)
+        if not self.is_changed or nearest in {SAME, MADE}:
+            return nearest
+        is_run_by_it = bool(self.ran_in and self.named) and self.kind in OF_FUNCTIONS
+        return SAME if is_run_by_it else FUNCTION
 
     def seen_from(self, mutated: str) -> str:
         found = place(self.named, mutated)

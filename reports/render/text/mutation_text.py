@@ -22,7 +22,7 @@ WHERE = {
     DEEPER: "inside such a module",
     ELSEWHERE: "elsewhere",
     UNNAMED: "none, as no module is off",
-    FUNCTION: "none, as the mutated code ran outside of modules, but its function is named",
+    FUNCTION: "none, but the mutated function is named, which ran outside of modules there",
     OUTSIDE: "any, as the mutated code ran outside of modules",
 }
 WORDS = {SAME_NUMBERS: "changed no number"}

@@ -107,6 +107,16 @@ def test_outside_of_modules_the_named_function_must_be_the_mutated_one(function:
     assert (located.place, located.is_changed) == (place, place == "function")
 
 
+def test_a_mutated_hook_runs_outside_of_the_module_that_attached_it() -> None:
+    first = DeviationRecord(
+        kind="weight", name="(model)", module="(model)", function="f.py g", step=0, rank=0, distance=1.0, allowed=0.0
+    )
+    location = LocationRecord(beginnings=(first,), against="the unchanged stack")
+    located = located_mutants.of(an_outcome(ran_in="wide", location=location), "f.py g")
+    assert located is not None
+    assert located.place == "function"
+
+
 @pytest.mark.parametrize(("named", "place"), [("wide", "same"), ("", "function")])
 def test_the_module_that_runs_the_mutated_function_may_have_another_name(named: str, place: str) -> None:
     first = DeviationRecord(
