@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNKNOWN: Final = "?"
-UNPACKED: Final = "**"  # stands for arguments that a list or mapping holds
+UNPACKED: Final = "**"  # stands for arguments by name that a mapping holds
+STARRED: Final = "*"  # stands for any number of arguments by place
+BY_PLACE: Final = "place"  # a parameter takes its argument by place only, by name only, or both ways
+BY_NAME: Final = "name"
+BOTH_WAYS: Final = ""
+
+Parameter = tuple[str, str, str]  # name, text of the default, how it takes its argument
 
 
 def arguments_of(call: ast.Call) -> str:
     """Return the arguments of a call as JSON: a list of those by place, and a mapping of those by name."""
-    named = {each.arg or UNPACKED: value_text(each.value) for each in call.keywords}
-    if any(isinstance(each, ast.Starred) for each in call.args):
-        named[UNPACKED] = UNKNOWN
-    return json.dumps([[value_text(each) for each in call.args], named])
+    placed = [STARRED if isinstance(each, ast.Starred) else value_text(each) for each in call.args]
+    return json.dumps([placed, {each.arg or UNPACKED: value_text(each.value) for each in call.keywords}])
 
 
 def value_text(value: ast.expr | None) -> str:
@@ -27,20 +31,34 @@ def value_text(value: ast.expr | None) -> str:
     return repr(value.value) if is_plain and ";" not in str(value.value) else UNKNOWN  # type: ignore[union-attr]
 
 
-def parameters_of(arguments: ast.arguments) -> list[tuple[str, str]]:
-    """Return the parameters of a function with their defaults, without ``self``."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
-    found = [(each.arg, value_text(value)) for each, value in zip(positional, defaults, strict=True)]
-    found += [
-        (each.arg, value_text(value)) for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+def parameters_of(arguments: ast.arguments, *, is_constructor: bool = False) -> list[Parameter]:
+    """Return the parameters of a function, without the instance or class that a constructor gets first."""
+    placed = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(placed) - len(arguments.defaults)) + list(arguments.defaults)
+    found = [
+        (each.arg, value_text(value), BY_PLACE if each in arguments.posonlyargs else BOTH_WAYS)
+        for each, value in zip(placed, defaults, strict=True)
     ]
-    return found[1:] if found and found[0][0] == "self" else found
+    return found[1 if is_constructor else 0 :] + [
+        (each.arg, value_text(value), BY_NAME)
+        for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
 
 
-def bound_values(parameters: Sequence[tuple[str, str]], arguments: str) -> dict[str, str]:
+def defaults_of(parameters: Sequence[Parameter]) -> dict[str, str]:
+    return {name: default for name, default, _ in parameters}
+
+
+def bound_values(parameters: Sequence[Parameter], arguments: str) -> dict[str, str]:
     """Return the value of each parameter in a call with arguments as ``arguments_of`` states them."""
-    positional, named = json.loads(arguments)
-    found = dict.fromkeys(dict(parameters), UNKNOWN) if UNPACKED in named else dict(parameters)
-    found |= dict(zip(found, positional, strict=False))
-    return found | {name: value for name, value in named.items() if name in found}
+    placed, named = json.loads(arguments)
+    places = [name for name, _, taken in parameters if taken != BY_NAME]
+    found = defaults_of(parameters)
+    if UNPACKED in named:
+        found |= {name: UNKNOWN for name, _, taken in parameters if taken != BY_PLACE}
+    if STARRED in placed:  # those behind it may have any place
+        certain = placed.index(STARRED)
+        found |= dict.fromkeys(places[certain:], UNKNOWN)
+        placed = placed[:certain]
+    found |= dict(zip(places, placed, strict=False))
+    return found | {name: named[name] for name, _, taken in parameters if name in named and taken != BY_PLACE}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import PACKAGES, counts_libraries
 from matrix.api_map.reading.conditions import AVAILABLE, opposite_of
+from matrix.api_map.reading.scopes import own_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def returned(tree: ast.Module, names: Names) -> Iterator[Definition]:
     }
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef) and AVAILABLE.fullmatch(statement.name):
-            values = [each.value for each in ast.walk(statement) if isinstance(each, ast.Return)]
+            values = [each.value for each in own_nodes(statement) if isinstance(each, ast.Return)]
             if values and all(isinstance(each, ast.Tuple) and each.elts for each in values):
                 yield statement.name, RETURNED, PAIR
             elif len(values) == 1 and values[0] is not None:

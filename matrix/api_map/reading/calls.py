@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from matrix.api_map.reading.arguments import UNKNOWN, bound_values
+from matrix.api_map.reading.arguments import UNKNOWN, bound_values, defaults_of
 from matrix.api_map.reading.conditions import ARGUMENT, AVAILABLE, FUNCTION, OTHER, TRY, TYPING
 from matrix.api_map.reading.uses import CALL
 from matrix.api_map.rows import UsedName
@@ -90,7 +90,7 @@ class FollowedCalls:
         for module, facts in self.release.modules.items():
             for name, function in facts.functions.items():
                 if AVAILABLE.fullmatch(name):
-                    yield deciding(module, name, function, dict(function["parameters"]))
+                    yield deciding(module, name, function, defaults_of(function["parameters"]))
 
     def called(self, target: str) -> CalledFunction | None:
         """Return the function that a call means, if it uses anything."""
@@ -142,7 +142,7 @@ class FollowedCalls:
 
     def path(self, function: CalledFunction) -> str:
         """Return the name under which the uses of a function are stored."""
-        defaults = dict(self.facts(function)["parameters"])
+        defaults = defaults_of(self.facts(function)["parameters"])
         stated = [f"{name}={value}" for name, value in function.values if value != defaults[name]]
         return f"{function.module}:{function.name}" + (f"({','.join(stated)})" if stated else "")
 

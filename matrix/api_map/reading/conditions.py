@@ -56,7 +56,7 @@ def conditions_of(test: ast.expr, resolve: Resolve) -> list[str]:
         case ast.Call():
             return [call_condition(test, resolve)]
         case ast.Name() | ast.Attribute():
-            return [name_condition(resolve(test))]
+            return [name_condition(resolve(test) or getattr(test, "id", ""))]
         case _:
             return [OTHER]
 
@@ -95,10 +95,20 @@ def conditions_after(statement: ast.stmt, resolve: Resolve) -> list[str]:
 
     Tests that cannot be told say nothing of the code behind them, which mostly runs.
     """
-    match statement:
-        case ast.If(test=test, body=[*_, last], orelse=[]) if isinstance(last, LEAVING):
-            return [each for each in opposite_of(test, resolve) if each.startswith(TELLING)]
-    return []
+    if not isinstance(statement, ast.If):
+        return []
+    if ends(statement.body):
+        held = opposite_of(statement.test, resolve)
+        further = statement.orelse[0] if len(statement.orelse) == 1 else None
+        held += conditions_after(further, resolve) if further is not None else []
+    else:
+        held = conditions_of(statement.test, resolve) if ends(statement.orelse) else []
+    return [each for each in held if each.startswith(TELLING)]
+
+
+def ends(body: list[ast.stmt]) -> bool:
+    """Tell if no code behind a branch runs."""
+    return bool(body) and isinstance(body[-1], LEAVING)
 
 
 def name_condition(name: str) -> str:
@@ -121,7 +131,8 @@ def call_condition(call: ast.Call, resolve: Resolve) -> str:
         name = NAMES.get(found["name"], found["name"])
         if name == "package" and words:
             name = words[0]
-        bounds = [each for each in words if each[:1].isdigit()]
+        stated = [each.value.value for each in call.keywords if isinstance(each.value, ast.Constant)]
+        bounds = [each for each in (*words, *stated) if isinstance(each, str) and each[:1].isdigit()]
         return f"has:{name}>={bounds[0]}" if bounds else f"has:{name}"
     if last == "compare_versions":
         return compared_versions(call, resolve)

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from matrix.api_map.reading.names import Names
 
@@ -35,7 +35,7 @@ def definitions(tree: ast.Module, names: Names, *, outline: bool, renaming: bool
 
     ``renaming``: look for parameters that were renamed.
     """
-    for statement in top_level(tree.body):
+    for statement in without_overloads(top_level(tree.body)):
         match statement:
             case ast.ClassDef():
                 yield statement.name, "class", "" if outline else class_detail(statement, names)
@@ -48,8 +48,8 @@ def definitions(tree: ast.Module, names: Names, *, outline: bool, renaming: bool
             case ast.Assign(targets=targets) if not outline:
                 for target in targets:
                     yield from ((name, "variable", bound_text(name, statement.value)) for name in plain_names(target))
-            case ast.AnnAssign(target=ast.Name(id=name)) if not outline:
-                yield name, "variable", ""
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if not outline:
+                yield name, "variable", bound_text(name, value)
             case _:
                 pass
 
@@ -80,10 +80,26 @@ def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
 
 
-def bound_text(name: str, value: ast.expr) -> str:
+def without_overloads(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Leave out what only type checkers read: the ``@overload`` forms of functions that have a definition."""
+    every = list(statements)
+    functions = [each for each in every if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    defined = {each.name for each in functions if not is_overload(each)}
+    for each in every:
+        is_function = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not is_function or each.name not in defined or not is_overload(each):  # type: ignore[attr-defined, arg-type]
+            yield each
+
+
+def is_overload(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(each).rpartition(".")[2] == "overload" for each in function.decorator_list)
+
+
+def bound_text(name: str, value: ast.expr | None) -> str:
     """Return the value of a constant that holds a least version; empty for other variables."""
-    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
-    return str(value.value) if is_text and name.endswith("VERSION") else ""  # type: ignore[attr-defined]
+    if isinstance(value, ast.Constant) and isinstance(value.value, str) and name.endswith("VERSION"):
+        return value.value
+    return ""
 
 
 def plain_names(target: ast.expr) -> Iterator[str]:
@@ -91,7 +107,7 @@ def plain_names(target: ast.expr) -> Iterator[str]:
         yield target.id
     elif isinstance(target, ast.Tuple | ast.List):
         for each in target.elts:
-            yield from plain_names(each)
+            yield from plain_names(each.value if isinstance(each, ast.Starred) else each)
 
 
 def class_detail(node: ast.ClassDef, names: Names) -> str:
@@ -104,14 +120,14 @@ def class_detail(node: ast.ClassDef, names: Names) -> str:
 
 def class_members(node: ast.ClassDef, *, renaming: bool) -> Iterator[Definition]:
     seen: set[str] = set()
-    for statement in top_level(node.body):
+    for statement in without_overloads(top_level(node.body)):
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 seen.add(statement.name)
                 yield from method(node.name, statement)
             case ast.AnnAssign(target=ast.Name(id=name), value=value):
                 seen.add(name)
-                yield f"{node.name}.{name}", "field", default_text(value)
+                yield f"{node.name}.{name}", *field_of(statement.annotation, value)
             case ast.Assign(targets=targets):
                 for name in (each for target in targets for each in plain_names(target)):
                     seen.add(name)
@@ -174,6 +190,14 @@ def parameters(arguments: ast.arguments) -> str:
 
 def with_default(name: str, value: ast.expr | None) -> str:
     return name if value is None else f"{name}={shortened(value)}"
+
+
+def field_of(annotation: ast.expr, value: ast.expr | None) -> tuple[str, str]:
+    """Return the kind and the default of an annotated name of a class: a dataclass takes fields as arguments."""
+    is_argument = not ast.unparse(annotation).removeprefix("typing.").startswith("ClassVar")
+    if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "field":
+        is_argument &= all(each.arg != "init" or ast.unparse(each.value) != "False" for each in value.keywords)
+    return ("field", default_text(value)) if is_argument else ("attribute", "")
 
 
 def default_text(value: ast.expr | None) -> str:

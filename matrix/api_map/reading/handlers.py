@@ -19,7 +19,7 @@ CAUGHT_BY: Final = {
 }
 
 
-def handled_errors(statement: ast.Try) -> frozenset[str]:
+def handled_errors(statement: ast.Try | ast.TryStar) -> frozenset[str]:
     """Return the errors after which the code behind a ``try`` goes on: the first handler that fits does not raise."""
     return frozenset(
         error for error, names in CAUGHT_BY.items() if goes_on(next(fitting(statement.handlers, names), None))
@@ -36,7 +36,7 @@ def goes_on(handler: ast.ExceptHandler | None) -> bool:
     return handler is not None and not any(isinstance(each, ast.Raise) for each in handler.body)
 
 
-def suppressed_errors(statement: ast.With) -> frozenset[str]:
+def suppressed_errors(statement: ast.With | ast.AsyncWith) -> frozenset[str]:
     """Return the errors that ``with contextlib.suppress(...)`` handles."""
     listed = {
         name

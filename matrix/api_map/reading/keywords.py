@@ -10,6 +10,7 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import counts_libraries
+from matrix.api_map.reading.scopes import Function, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ ACCEPTED: Final = "accepted"  # a keyword that a function takes from its keyword
 ALIAS: Final = "alias"  # the same, under a former name; the detail is the new one
 CONSTRUCTORS: Final = frozenset({"__init__", "__new__"})
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Keywords = dict[str, str]  # keyword -> the keyword as which it is passed on; empty if it is not
 
 
@@ -95,14 +95,15 @@ def taken(function: Function, keywords: str) -> Keywords:
     tables = {keywords, *copies(function, keywords)}
     found: Keywords = {}
     variables: dict[str, str] = {}  # of the values that were taken
-    for each in ast.walk(function):
+    nodes = list(reading(function, keywords))
+    for each in nodes:
         found |= {name: found.get(name, "") for name in taken_by(each, tables)}
         match each:
             case ast.Assign(targets=[ast.Name(id=variable)], value=value):
                 variables.update((variable, name) for name in taken_by(value, tables))
             case _:
                 pass
-    for each in ast.walk(function):
+    for each in nodes:
         match each:
             case ast.Assign(
                 targets=[ast.Subscript(value=ast.Name(id=table), slice=ast.Constant(value=str(new)))],
@@ -112,6 +113,16 @@ def taken(function: Function, keywords: str) -> Keywords:
             case _:
                 pass
     return found
+
+
+def reading(function: Function, mapping: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, without inner functions that have a parameter of a mapping's name."""
+    waiting: list[ast.AST] = [*function.body]
+    while waiting:
+        node = waiting.pop(0)
+        if not (isinstance(node, Function | ast.Lambda) and mapping in parameter_names(node)):
+            yield node
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def copies(function: Function, keywords: str) -> Iterator[str]:

@@ -20,9 +20,9 @@ from matrix.api_map.reading.unbound import unbound_uses
 from matrix.api_map.reading.uses import Use, uses_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-FORMAT: Final = 9  # of cached facts; raise it when what is read changes
+FORMAT: Final = 10  # of cached facts; raise it when what is read changes
 # Files without these words export nothing lazily.
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires", FILE_RULES.encode())
 
@@ -138,8 +138,10 @@ def executed(body: list[ast.stmt]) -> list[ast.stmt]:
     """Return the statements outside functions and classes, without those that only type checkers read."""
     found: list[ast.stmt] = []
     for statement in body:
-        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+        if isinstance(statement, ast.If) and is_for_type_checkers(statement.test):
             found += executed(statement.orelse)
+        elif isinstance(statement, ast.If) and is_negated(statement.test, is_for_type_checkers):
+            found += executed(statement.body)
         elif isinstance(statement, ast.If | ast.Try | ast.With | ast.For):
             found += executed(statement.body)
             for handler in getattr(statement, "handlers", ()):
@@ -148,3 +150,14 @@ def executed(body: list[ast.stmt]) -> list[ast.stmt]:
         else:
             found.append(statement)
     return found
+
+
+def is_for_type_checkers(test: ast.expr) -> bool:
+    """Tell if a test holds for type checkers only."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(is_for_type_checkers, test.values))
+    return ast.unparse(test).rpartition(".")[2] == "TYPE_CHECKING"
+
+
+def is_negated(test: ast.expr, tells: Callable[[ast.expr], bool]) -> bool:
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and tells(test.operand)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from matrix.api_map.reading.scopes import inner_statements, stored_names, targets_of
+
 
 @dataclass(kw_only=True)
 class Names:
@@ -67,19 +69,8 @@ def names_of(tree: ast.Module, module: str, *, is_package: bool) -> Names:
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.AugAssign(target=ast.Name(id=name)):
                 names.defined.add(name)
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
+                names.defined.update(each.id for target in targets_of(statement) for each in stored_names(target))
                 waiting.extend(reversed(inner_statements(statement)))
             case _:
                 pass
     return names
-
-
-def stored_names(target: ast.expr) -> list[ast.Name]:
-    return [each for each in ast.walk(target) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
-
-
-def inner_statements(statement: ast.stmt) -> list[ast.stmt]:
-    """Return the statements of all branches of a compound statement, in order."""
-    found: list[ast.stmt] = [*getattr(statement, "body", ())]
-    for handler in getattr(statement, "handlers", ()):
-        found += handler.body
-    return [*found, *getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())]

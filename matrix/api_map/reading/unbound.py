@@ -52,6 +52,9 @@ class BindingReader(UseReader):
         else:
             self.add_binding(node.id)
 
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:  # noqa: N802 - ast names it
+        self.generic_visit(node)
+
     def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802 - ast names it
         self.visit(node.value)
 
@@ -73,7 +76,9 @@ class BindingReader(UseReader):
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast names it
 
     def visit_Lambda(self, node: ast.Lambda) -> None:  # noqa: N802 - ast names it
-        """Leave out what runs later."""
+        """Read the defaults. The rest runs later."""
+        for each in (*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)):
+            self.visit(each)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802 - ast names it
         for each in (*node.decorator_list, *node.bases, *node.keywords):

@@ -5,27 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import MAPPED, PACKAGES, counts_libraries
 from matrix.api_map.reading.arguments import arguments_of
-from matrix.api_map.reading.conditions import (
-    AVAILABLE,
-    FUNCTION,
-    OTHER,
-    TRY,
-    conditions_after,
-    conditions_of,
-    opposite_of,
-)
-from matrix.api_map.reading.handlers import (
-    ATTRIBUTE_ERROR,
-    IMPORT_ERROR,
-    TYPE_ERROR,
-    handled_errors,
-    suppressed_errors,
-)
+from matrix.api_map.reading.conditions import AVAILABLE, FUNCTION, OTHER, TELLING, TRY, conditions_of
+from matrix.api_map.reading.flow import FlowReader
+from matrix.api_map.reading.handlers import ATTRIBUTE_ERROR, IMPORT_ERROR, TYPE_ERROR
+from matrix.api_map.reading.scopes import variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +30,7 @@ STAR: Final = "star"
 CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
 LISTED: Final = "listed"  # a package whose requirement is checked
 LIBRARY: Final = "library"  # the module imports a library outside the map
+PLAIN_LOOKUP: Final = 2  # arguments of a `getattr` without a default
 CALL: Final = "call"  # the module calls a function of its package when it runs, or asks another one what is available
 ERRORS: Final = {
     **dict.fromkeys((MODULE, IMPORT, STAR, LIBRARY), IMPORT_ERROR),
@@ -62,16 +50,13 @@ REMOVED_FROM_PYTHON: Final = frozenset({"asynchat", "asyncore", "cgi", "distutil
 STANDARD: Final = frozenset(sys.stdlib_module_names) | REMOVED_FROM_PYTHON
 
 
-class UseReader(ast.NodeVisitor):
+class UseReader(FlowReader):
     """Collects the uses of a module. Targets are dotted paths, also of the module's own package."""
 
     def __init__(self, names: Names) -> None:
-        self.names = names
+        super().__init__(names)
         self.package = names.module.partition(".")[0]
         self.mapped = MAPPED if counts_libraries(names.module) else PACKAGES
-        self.conditions: list[str] = []
-        self.handled: frozenset[str] = frozenset()  # errors of missing names
-        self.bound: list[dict[str, str]] = []  # names that functions import
         self.owner: ast.ClassDef | None = None
         self.found: dict[Use, None] = {}
         self.constants: dict[str, str] = {}  # module-level variables that hold a condition
@@ -81,16 +66,6 @@ class UseReader(ast.NodeVisitor):
         handled = (TRY,) if ERRORS.get(kind) in self.handled else ()
         conditions = sorted({*self.conditions, *handled, *extra})
         self.found[target, kind, ";".join(conditions)] = None
-
-    def resolve(self, node: ast.expr) -> str:
-        root = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if isinstance(root, ast.Name):
-            for table in reversed(self.bound):
-                if root.id in table:
-                    return table[root.id] + ast.unparse(node)[len(root.id) :]
-        return self.names.resolve(node)
 
     def is_foreign(self, target: str) -> bool:
         root = target.partition(".")[0]
@@ -104,88 +79,13 @@ class UseReader(ast.NodeVisitor):
         if outside and not skipped and counts_libraries(self.names.module):
             self.add(root, LIBRARY)
 
-    @contextmanager
-    def under(self, *conditions: str) -> Iterator[None]:
-        before, self.conditions = self.conditions, [*self.conditions, *conditions]
-        yield
-        self.conditions = before
-
-    @contextmanager
-    def handling(self, errors: frozenset[str]) -> Iterator[None]:
-        before, self.handled = self.handled, self.handled | errors
-        yield
-        self.handled = before
-
-    @contextmanager
-    def later(self) -> Iterator[None]:
-        """Read the body of a function: no handler around its definition is there when it runs."""
-        before, self.handled = self.handled, frozenset()
-        with self.under(FUNCTION):
-            yield
-        self.handled = before
-
-    def visit_all(self, nodes: list[ast.stmt]) -> list[str]:
-        """Read statements in order, and return the checks that hold behind them."""
-        held: list[str] = []
-        for each in nodes:
-            with self.under(*held):
-                self.visit(each)
-            held += self.held_after(each)
-        return held
-
-    def held_after(self, statement: ast.stmt) -> list[str]:
-        return conditions_after(statement, self.resolve)
-
-    def visit_Module(self, node: ast.Module) -> None:
-        self.visit_all(node.body)
-
-    def visit_If(self, node: ast.If) -> None:
-        self.visit(node.test)
-        with self.under(*conditions_of(node.test, self.resolve)):
-            self.visit_all(node.body)
-        with self.under(*opposite_of(node.test, self.resolve)):
-            self.visit_all(node.orelse)
-
-    def visit_IfExp(self, node: ast.IfExp) -> None:
-        self.visit(node.test)
-        with self.under(*conditions_of(node.test, self.resolve)):
-            self.visit(node.body)
-        with self.under(*opposite_of(node.test, self.resolve)):
-            self.visit(node.orelse)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Read ``a and b``: ``b`` is evaluated only if ``a`` holds; of ``a or b`` only if it does not."""
-        held = conditions_of if isinstance(node.op, ast.And) else opposite_of
-        conditions: list[str] = []
-        for each in node.values:
-            with self.under(*conditions):
-                self.visit(each)
-            conditions += held(each, self.resolve)
-
-    def visit_Try(self, node: ast.Try) -> None:
-        errors = handled_errors(node)
-        with self.handling(errors):
-            held = self.visit_all(node.body)
-        with self.under(OTHER):
-            for handler in node.handlers:
-                self.visit_all(handler.body)
-        with self.under(*held, *([OTHER] if errors and not held else [])):
-            self.visit_all(node.orelse)
-        self.visit_all(node.finalbody)
-
-    def visit_With(self, node: ast.With) -> None:
-        with self.handling(suppressed_errors(node)):
-            for item in node.items:
-                self.visit(item)
-            self.visit_all(node.body)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:  # noqa: N802 - ast names it
         self.visit_decorators(node)
         for each in (*node.args.defaults, *(d for d in node.args.kw_defaults if d)):
             self.visit(each)
         for annotation in annotations_of(node) if self.annotated else ():
             self.visit(annotation)
-        self.bound.append({})
+        self.bound.append(dict.fromkeys(variables(node), ""))
         with self.later():
             self.visit_all(node.body)
         self.bound.pop()
@@ -197,19 +97,15 @@ class UseReader(ast.NodeVisitor):
             self.visit(each)
             self.add_call(ast.Call(func=each, args=[node], keywords=[]))  # type: ignore[list-item]
 
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        with self.later():
-            self.visit(node.body)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:  # noqa: N802 - ast names it
         self.visit_decorators(node)
-        for each in node.bases:
+        for each in (*node.bases, *node.keywords):
             self.visit(each)
         before, self.owner = self.owner, node
         self.visit_all(node.body)
         self.owner = before
 
-    def visit_Import(self, node: ast.Import) -> None:
+    def visit_Import(self, node: ast.Import) -> None:  # noqa: N802 - ast names it
         if self.bound:
             self.bound[-1].update(self.names.bindings(node))
         for each in node.names:
@@ -217,7 +113,7 @@ class UseReader(ast.NodeVisitor):
             if each.name.partition(".")[0] in self.mapped:
                 self.add(each.name, MODULE)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:  # noqa: N802 - ast names it
         source = self.names.absolute(node.module, node.level)
         self.annotated &= source != "__future__" or all(each.name != "annotations" for each in node.names)
         if self.bound:
@@ -228,7 +124,7 @@ class UseReader(ast.NodeVisitor):
             for each in node.names:
                 self.add(source if each.name == "*" else f"{source}.{each.name}", STAR if each.name == "*" else IMPORT)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
+    def visit_Attribute(self, node: ast.Attribute) -> None:  # noqa: N802 - ast names it
         target = self.resolve(node)
         if target and self.is_foreign(target) and isinstance(node.ctx, ast.Load):
             self.add(target, ATTRIBUTE)
@@ -238,7 +134,7 @@ class UseReader(ast.NodeVisitor):
         else:
             self.visit(node.value)
 
-    def visit_Call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802 - ast names it
         called = self.called(node.func)
         self.add_call(node)
         self.visit(node.func)
@@ -246,7 +142,7 @@ class UseReader(ast.NodeVisitor):
             self.visit(each)
         tested = self.tested_attribute(node)
         if tested:
-            self.add(tested, ATTRIBUTE, (TRY,))
+            self.add(tested, ATTRIBUTE, () if is_plain_lookup(node) else (TRY,))
         for keyword in node.keywords:
             if called and keyword.arg is not None:
                 self.add(f"{called}({keyword.arg})", KEYWORD)
@@ -277,18 +173,18 @@ class UseReader(ast.NodeVisitor):
                 return f"{target}.{name}" if target and self.is_foreign(target) else ""
         return ""
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:  # noqa: N802 - ast names it
         if self.annotated and not self.bound:
             self.visit(node.annotation)
         if node.value is not None:
             self.visit(node.value)
+            self.visit(node.target)
 
-    def visit_Assign(self, node: ast.Assign) -> None:
+    def visit_Assign(self, node: ast.Assign) -> None:  # noqa: N802 - ast names it
         match node.targets:
             case [ast.Name(id=name)] if not self.bound and self.owner is None:
                 conditions = conditions_of(node.value, self.resolve) if is_test(node.value) else [OTHER]
-                if len(conditions) == 1 and conditions[0].lstrip("!").startswith(("ver:", "has:")):
-                    self.constants[name] = conditions[0]
+                self.add_constant(name, node.value, conditions)
                 if name == "deps" and self.names.module == REQUIREMENTS_MODULE and isinstance(node.value, ast.Dict):
                     self.read_requirements(node.value)
                 if name == CHECK_LIST and self.names.module == CHECK_MODULE and isinstance(node.value, ast.List):
@@ -297,10 +193,22 @@ class UseReader(ast.NodeVisitor):
                             self.add(distribution(str(each.value)), LISTED)
         self.generic_visit(node)
 
+    def add_constant(self, name: str, value: ast.expr, conditions: list[str]) -> None:
+        """Keep the condition that a variable holds, unless it gets another value that may be true."""
+        if not (isinstance(value, ast.Constant) and not value.value):
+            is_known = len(conditions) == 1 and conditions[0].startswith(TELLING)
+            held = conditions[0] if is_known else OTHER
+            self.constants[name] = held if self.constants.get(name, held) == held else OTHER
+
     def read_requirements(self, table: ast.Dict) -> None:
         for each in table.values:
             if isinstance(each, ast.Constant):
                 self.add(str(each.value).replace("-", "_"), CHECKED)
+
+
+def is_plain_lookup(node: ast.Call) -> bool:
+    """Tell if a call is ``getattr(X, "name")``, which raises if the name is missing."""
+    return isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) == PLAIN_LOOKUP
 
 
 def distribution(requirement: str) -> str:
@@ -325,4 +233,4 @@ def uses_of(tree: ast.Module, names: Names) -> tuple[list[Use], dict[str, str]]:
     """Return the uses of a module in order, and its variables that hold a condition."""
     reader = UseReader(names)
     reader.visit(tree)
-    return list(reader.found), reader.constants
+    return list(reader.found), {name: held for name, held in reader.constants.items() if held != OTHER}

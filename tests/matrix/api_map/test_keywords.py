@@ -104,6 +104,8 @@ def test_what_a_method_accepts_is_no_member_of_its_class(keywords: ApiMap) -> No
         ("'a' in kwargs", []),
         ("other.pop('a')", []),
         ("rest = kwargs.copy()\n    rest.pop('a')", ["a"]),
+        ("def g():\n        kwargs.pop('a')", ["a"]),
+        ("def g(**kwargs):\n        kwargs.pop('a')", []),
     ],
 )
 def test_only_keywords_that_are_taken_by_name_count(body: str, expected: list[str]) -> None:

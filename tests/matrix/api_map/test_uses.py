@@ -31,6 +31,11 @@ def conditions(source: str) -> dict[str, str]:
         ("if TYPE_CHECKING:\n    pass\nelse:\n    {}", {"trl.A": ""}),
         ("if is_trl_available() or flag():\n    pass\nelse:\n    {}", {"trl.A": "!has:trl;if"}),
         ("if is_torch_version('<', '2.1'):\n    raise ImportError\n{}", {"trl.A": "!ver:torch<2.1"}),
+        ("if is_trl_available():\n    pass\nelse:\n    raise ImportError\n{}", {"trl.A": "has:trl"}),
+        ("for x in y:\n    if not is_trl_available():\n        continue\n    {}", {"trl.A": "has:trl"}),
+        ("match x:\n    case 1:\n        {}", {"trl.A": "if"}),
+        ("try:\n    {}\nexcept* ImportError:\n    pass", {"trl.A": "try"}),
+        ("if is_trl_available(min_version='1.2'):\n    {}", {"trl.A": "has:trl>=1.2"}),
         ("def f(x):\n    if x is None:\n        return\n    {}", {"trl.A": "function"}),
     ],
 )
@@ -48,3 +53,17 @@ def test_an_operand_is_read_under_those_before_it() -> None:
     source = "import trl\nx = is_trl_available() {} trl.A\n"
     assert conditions(source.format("and")) == {"trl.A": "has:trl"}
     assert conditions(source.format("or")) == {"trl.A": "!has:trl"}
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        ("x = is_trl_available()", {"x": "has:trl"}),
+        ("if y:\n    x = is_trl_available()\nelse:\n    x = False", {"x": "has:trl"}),
+        ("x = is_trl_available()\nx = is_peft_available()", {}),
+        ("x = is_trl_available()\nx = find()", {}),
+    ],
+)
+def test_a_variable_holds_a_condition_if_it_never_gets_another_one(statements: str, expected: dict[str, str]) -> None:
+    tree = ast.parse(statements)
+    assert uses_of(tree, names_of(tree, "peft.tuners", is_package=False))[1] == expected
