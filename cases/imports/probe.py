@@ -180,13 +180,14 @@ def places(error: BaseException) -> tuple[str, ...]:
 
 
 def module_of(path: str) -> str:
-    """Return the dotted module of a file in one of the folders of ``sys.path``."""
-    folder = next((each for each in sys.path if each and path.startswith(each + "/")), None)
-    return (
-        ""
-        if folder is None
-        else path[len(folder) + 1 :].removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-    )
+    """Return the dotted module of a file in one of the folders of ``sys.path``; empty if it is in none.
+
+    The innermost of them counts: the working folder may have the environment and this code below it.
+    """
+    folder = max((each for each in sys.path if each and path.startswith(each + "/")), key=len, default="")
+    if not folder:
+        return ""
+    return path[len(folder) + 1 :].removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from cases.imports.probe import measured
+from cases.imports.probe import measured, module_of
 from cases.imports.wire import Combination
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def package(folder: Path, name: str, source: str) -> str:
@@ -44,3 +47,10 @@ def test_an_import_that_takes_too_long_ends(tmp_path: Path) -> None:
     (found,) = measured(Combination(versions={}, folders=(slow,), variants=(("1", trl),)), limit=0.2, torch="2")
     assert found.ended == "time limit of 0 s"
     assert found.steps == ()
+
+
+def test_a_place_is_the_module_in_the_innermost_folder_of_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/work", "/work/checkout", "/work/env/site-packages"])
+    assert module_of("/work/checkout/cases/imports/steps.py") == "cases.imports.steps"
+    assert module_of("/work/env/site-packages/trl/__init__.py") == "trl"
+    assert not module_of("/elsewhere/trl/core.py")
