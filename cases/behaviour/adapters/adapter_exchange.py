@@ -253,6 +253,18 @@ def swap_adapter_of_another_alpha(ctx: Context) -> Iterator[Check]:
 
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))
+def swap_adapter_of_fewer_layers(ctx: Context) -> Iterator[Check]:
+    """hotswap_adapter leaves nothing of the old adapter in layers that the new one does not have, and swaps back.
+
+    The new adapter may target a part of the old one's layers:
+    https://huggingface.co/docs/peft/package_reference/hotswap.
+    """
+    yield from swapped(ctx, FIRST, replace(FIRST, name="fewer", targets=("v_proj",)))
+    larger = replace(FIRST, name="larger", rank=8, alpha=4, targets=("q_proj",))
+    yield from swapped(ctx, FIRST, larger, rank=8)
+
+
+@call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))
 def swap_after_preparing_scalings(ctx: Context) -> Iterator[Check]:
     """Without target_rank, prepare_model_for_compiled_hotswap prepares a model for adapters of the same rank."""
     from peft.utils.hotswap import hotswap_adapter, prepare_model_for_compiled_hotswap

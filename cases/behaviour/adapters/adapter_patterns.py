@@ -115,6 +115,28 @@ def patterns_with_rslora(ctx: Context) -> Iterator[Check]:
     yield from patterned(ctx, "second", use_rslora=True)
 
 
+@call(GROUP, phase=Phase.ADAPT)
+def patterns_of_combined_adapters(ctx: Context) -> Iterator[Check]:
+    """add_weighted_adapter adds up updates with the scalings of their patterns, which the combination does not repeat.
+
+    https://huggingface.co/docs/peft/package_reference/lora#peft.LoraModel.add_weighted_adapter
+    """
+    base = reference.read(ctx)
+    for name, (fields, others) in PATTERNS.items():
+        adapter = Adapter(name="other", rank=RANK, alpha=ALPHA, targets=TARGETS, more=fields)
+        model = as_second(ctx, adapter).eval()
+        updates = (base.update("other", placed(base, adapter, others)), base.of(PLAIN))
+        for title, weights in (("alone", (0.75,)), ("beside another", (0.75, -0.5))):
+            model.add_weighted_adapter(["other", "first"][: len(weights)], [*weights], title, combination_type="cat")
+            model.set_adapter(title)
+            added = [
+                {part: weight * each for part, each in update.items()}
+                for weight, update in zip(weights, updates, strict=False)
+            ]
+            off = relative(reference.logits(model), base.logits(*added))
+            yield at_most(f"logits off, {name}, {title}", off, 4 * NEAR)
+
+
 EXPERTS, INNER, OUTER = 3, 6, 10
 
 

@@ -69,6 +69,13 @@ def with_tokens(adapter: Adapter, chosen: list[int]) -> Adapter:
     return replace(adapter, more={"trainable_token_indices": {"embed_tokens": chosen}})
 
 
+def tokens_alone(chosen: list[int]) -> Any:
+    """The configuration of an adapter that trains these rows and nothing else."""
+    from peft import TrainableTokensConfig
+
+    return TrainableTokensConfig(token_indices=chosen, target_modules=["embed_tokens"])
+
+
 def rows_of(base: Base, chosen: list[int], values: Any) -> dict[str, Any]:
     """An update of the embeddings that adds ``values`` (tokens, width) to these rows."""
     import torch
@@ -182,6 +189,31 @@ def switch_trained_tokens(ctx: Context) -> Iterator[Check]:
             update = rows_of(base, indices, values[each.name] - base.tensors[TABLE][indices])
             wanted = base.logits(base.of(each), update)
             yield at_most(f"logits of the {each.name} off, {title}", relative(reference.logits(made), wanted), NEAR)
+
+
+@call(BESIDE, phase=Phase.MERGE, requires=(*NEEDS, "model_gemma"))
+def merge_tokens_of_two_adapters(ctx: Context) -> Iterator[Check]:
+    """Two adapters with rows of different tokens compute together as merged: each has its own rows, and none is lost.
+
+    Unmerged, the embeddings are those of the base again.
+    """
+    from peft import get_peft_model
+
+    chosen = {"first": tokens()[:2], "second": [tokens()[2], 40]}
+    for title in ("llama", "gemma"):
+        base = read(ctx, title, tied=False)
+        made = get_peft_model(loaded(ctx, title, tied=False), tokens_alone(chosen["first"]), adapter_name="first")
+        made.add_adapter("second", tokens_alone(chosen["second"]))
+        values = {name: fill_rows(made, name) for name in chosen}
+        updates = [rows_of(base, rows, values[name] - base.tensors[TABLE][rows]) for name, rows in chosen.items()]
+        made.base_model.set_adapter([*chosen])
+        wanted = base.logits({TABLE: sum(update[TABLE] for update in updates)})
+        yield at_most(f"logits off, {title}", relative(reference.logits(made.eval()), wanted), NEAR)
+        made.merge_adapter()
+        yield at_most(f"merged logits off, {title}", relative(reference.logits(made), wanted), MERGED)
+        made.unmerge_adapter()
+        with made.disable_adapter():
+            yield at_most(f"logits off the base, {title}", relative(reference.logits(made), base.logits()), NEAR)
 
 
 @call(BESIDE, phase=Phase.FORWARD, requires=("model_gemma",))

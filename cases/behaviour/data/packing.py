@@ -20,6 +20,7 @@ GROUP = "Packing"
 SAME = 1e-5  # relative: a loss in float32
 LENGTHS = (5, 2, 9, 3, 7, 4, 1, 6)  # of documents
 ROOM = 10  # tokens of a packed row
+BATCH = 3  # documents that are packed together
 
 
 def documents(lengths: Sequence[int] = LENGTHS) -> list[list[int]]:
@@ -84,6 +85,32 @@ def packing_wrapped(_ctx: Context) -> Iterator[Check]:
     found, stream = packed("wrapped"), seen.joined(documents())
     expected = [stream[at : at + ROOM] for at in range(0, len(stream), ROOM)]
     yield seen.same_rows("rows", found["input_ids"], expected)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("packing_strategies",))
+def packing_of_batches(_ctx: Context) -> Iterator[Check]:
+    """Packing takes documents in batches, the tokens of each batch once and those of no other, also of a selection.
+
+    Dataset.map hands on 1000 rows at a time, unless map_kwargs have another batch_size.
+    """
+    from trl import pack_dataset
+
+    data = ingredients.dataset(input_ids=documents())
+    for first, end in ((0, len(LENGTHS)), (2, 7)):
+        chosen, title = documents()[first:end], f"documents {first} to {end}"
+        parts = [chosen[at : at + BATCH] for at in range(0, len(chosen), BATCH)]
+        found = {
+            strategy: pack_dataset(
+                data.select(range(first, end)), seq_length=ROOM, strategy=strategy, map_kwargs={"batch_size": BATCH}
+            )["input_ids"]
+            for strategy in ("wrapped", "bfd")
+        }
+        streams = [seen.joined(part) for part in parts]
+        expected = [stream[at : at + ROOM] for stream in streams for at in range(0, len(stream), ROOM)]
+        yield seen.same_rows(f"wrapped rows, {title}", found["wrapped"], expected)
+        sizes = [size for part in parts for size in best_fit_decreasing([len(each) for each in part], ROOM)]
+        yield equal(f"lengths of the rows, {title}", str(sorted(map(len, found["bfd"]))), str(sorted(sizes)))
+        yield equal(f"tokens, {title}", str(sorted(seen.joined(found["bfd"]))), str(seen.joined(chosen)))
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("packing_split",))

@@ -136,6 +136,8 @@ def accelerator_accumulate(ctx: Context) -> Iterator[Check]:
 def accelerator_collectives(ctx: Context) -> Iterator[Check]:
     """reduce, gather, pad_across_processes and broadcast return what their documentation says.
 
+    The first three leave a rank its own numbers, so that a script can reduce a running sum again and again.
+
     https://huggingface.co/docs/accelerate/package_reference/utilities
     """
     import torch
@@ -143,10 +145,10 @@ def accelerator_collectives(ctx: Context) -> Iterator[Check]:
 
     made, rank, world = accelerator(ctx), ctx.place.rank, ctx.place.world_size
     mine = torch.tensor([1.0, 3.0]) * (rank + 1)
-    total = torch.tensor([1.0, 3.0]) * sum(range(1, world + 1))
-    yield equal("sum", str(made.reduce(mine.clone(), reduction="sum").tolist()), str(total.tolist()))
-    yield equal("mean", str(made.reduce(mine.clone(), reduction="mean").tolist()), str((total / world).tolist()))
-    nested = made.reduce({"a": [mine.clone()]}, reduction="sum")
+    own, total = mine.tolist(), torch.tensor([1.0, 3.0]) * sum(range(1, world + 1))
+    yield equal("sum", str(made.reduce(mine, reduction="sum").tolist()), str(total.tolist()))
+    yield equal("mean", str(made.reduce(mine, reduction="mean").tolist()), str((total / world).tolist()))
+    nested = made.reduce({"a": [mine]}, reduction="sum")
     yield equal("sum in a dictionary", str(nested["a"][0].tolist()), str(total.tolist()))
     everyone = [[1.0 * (r + 1), 3.0 * (r + 1)] for r in range(world)]
     yield equal("gathered", str(made.gather(mine[None]).tolist()), str(everyone))
@@ -157,6 +159,8 @@ def accelerator_collectives(ctx: Context) -> Iterator[Check]:
         pad = [-1] * (world - 1 - rank)
         line = [*pad, *[7] * (2 + rank)] if first else [*[7] * (2 + rank), *pad]
         yield equal(f"padded, pad_first={first}", str(found.tolist()), str([line] * 2))
+    yield equal("this rank's numbers afterwards", str(mine.tolist()), str(own))
+    yield equal("this rank's rows afterwards", str(long.tolist()), str([[7] * (2 + rank)] * 2))
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.behaviour.quantised import formats
 from cases.reference.quantisation import ABSMAX_BLOCK, dynamic_levels, nearest
 from cases.reference.tolerance import relative
-from cases.space.verdict import Check, Phase, at_most, equal
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -202,3 +204,41 @@ def optimisers_in_8_bits_resume(ctx: Context) -> Iterator[Check]:
             each.grad = formats.numbers(SIZE + 100, seed=99).to(ctx.place.device)
             optimiser.step()
         yield at_most(f"weights off: {name}", relative(other.detach(), one.detach()), 0.0)
+
+
+@call(GROUP, phase=Phase.RESUME, requires=("adamw_8bit_step",))
+def optimisers_of_half_weights_resume(ctx: Context) -> Iterator[Check]:
+    """An optimiser of bfloat16 weights loads its states in their own dtypes, and takes the step it would have taken.
+
+    States in 32 bits are float32 whatever the dtype of the weights.
+    """
+    import torch
+    from bitsandbytes import optim
+
+    for name, bits in itertools.product(("AdamW", "Lion"), (32, 8)):
+        kind, title = getattr(optim, f"{name}{bits}bit"), f"{name}, {bits} bits"
+        arguments, _, _ = OPTIMISERS[name]
+        one = torch.nn.Parameter(formats.numbers(SIZE + 100).bfloat16().to(ctx.place.device))
+        made = kind([one], **arguments)
+        stepped(made, one, seed=10)
+        other = torch.nn.Parameter(one.detach().clone())
+        again = kind([other], **arguments)
+        again.load_state_dict(copy.deepcopy(made.state_dict()))
+        yield equal(f"dtypes of the loaded states: {title}", str(dtypes(again)), str(dtypes(made)))
+        before = one.detach().clone()
+        for each, optimiser in ((one, made), (other, again)):
+            stepped(optimiser, each, seed=99)
+        yield at_least(f"what the step changes: {title}", relative(one.detach(), before), RATE / 10)
+        yield at_most(f"weights off: {title}", relative(other.detach(), one.detach()), 0.0)
+
+
+def stepped(optimiser: Any, weight: Any, seed: int) -> None:
+    """Take a step by a drawn gradient."""
+    weight.grad = formats.numbers(SIZE + 100, seed=seed).to(weight)
+    optimiser.step()
+
+
+def dtypes(optimiser: Any) -> dict[str, Any]:
+    """The dtypes of the states of the only weight, by name."""
+    (state,) = optimiser.state.values()
+    return {name: each.dtype for name, each in sorted(state.items()) if hasattr(each, "dtype")}

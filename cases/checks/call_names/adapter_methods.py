@@ -209,6 +209,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradients of {key} off",
         "trained beside {key}",
         "regret of {key}",
+        "regret of the base, {key}",
     ),
     "cases.behaviour.adapters.methods.rotation_terms": (
         "rotation off, {terms} terms",

@@ -69,6 +69,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.adapters.adapter_patterns": (
         "logits off, {name}",
         "merged logits off, {name}",
+        "logits off, {name}, {title}",
         "rank of {part}, {name}",
         "outputs of {part} off, {name}",
         "outputs of {part} off without adapter, {name}",

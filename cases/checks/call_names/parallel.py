@@ -93,6 +93,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows in epoch {epoch}",
         "squares in epoch {epoch}",
         "this rank saw all rows",
+        "this rank's numbers afterwards",
+        "this rank's rows afterwards",
         "padded, pad_first={first}",
         "dictionary",
         "rows of {ranks} ranks in epoch {epoch}",

@@ -22,7 +22,7 @@ from cases.reference.tolerance import relative, worst_tensor
 from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
@@ -195,13 +195,18 @@ def written(model: Any, ids: Any, mask: Any, *, use_cache: bool = True) -> Any:
 
 
 def regret(base: reference.Base, model: Any, kind: Prompt, prompts: list[Any], tokens: Any) -> float:
+    """By how much tokens behind a prompt miss the most probable ones."""
+    return missed(lambda text: of(base, model, kind, ids=text), prompts, tokens)
+
+
+def missed(logits_of: Callable[[Any], Any], prompts: list[Any], tokens: Any) -> float:
     """How much smaller the logit of a token is than the largest, relative to the spread: 0 for greedy decoding."""
     import torch
 
     largest = 0.0
     for prompt, row in zip(prompts, tokens, strict=True):
         text = torch.cat([prompt, row])[None]
-        logits = of(base, model, kind, ids=text)[0, -NEW - 1 : -1].clone()
+        logits = logits_of(text)[0, -NEW - 1 : -1].clone()
         logits[:, tiny.END] = -torch.inf
         spread = logits[logits.isfinite()].std()
         chosen = logits.gather(1, row[:, None])[:, 0]
@@ -231,6 +236,21 @@ def generate_without_cache(ctx: Context) -> Iterator[Check]:
         kind = KINDS[key]
         model = prompted(ctx, kind)
         tokens = written(model, ids, torch.ones_like(ids), use_cache=False)
+        yield at_most(f"regret of {key}", regret(base, model, kind, [*ids], tokens), 1e-3)
+
+
+@call(PROMPTING, phase=Phase.INFER)
+def generate_after_disabling(ctx: Context) -> Iterator[Check]:
+    """Within disable_adapter, the base continues a text; afterwards, every kind of prompt is before the text again."""
+    import torch
+
+    base, ids = reference.read(ctx), tiny.prompt()[:2]
+    for key, kind in KINDS.items():
+        model = prompted(ctx, kind)
+        with model.disable_adapter():
+            tokens = written(model, ids, torch.ones_like(ids))
+        yield at_most(f"regret of the base, {key}", missed(lambda text: base.logits(ids=text), [*ids], tokens), 1e-3)
+        tokens = written(model, ids, torch.ones_like(ids))
         yield at_most(f"regret of {key}", regret(base, model, kind, [*ids], tokens), 1e-3)
 
 
