@@ -1,4 +1,4 @@
-"""Records every call of a function of the stack: what goes in, what comes out, and what it leaves of its arguments.
+"""Records calls of the stack's functions: what goes in, what comes out, and what they leave of their arguments.
 
 Two such traces of one case on one version set, of which one is right, show which function first does something else,
 whether modules call it or not. ``state_digests`` decides what counts as the same.
@@ -63,10 +63,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Noted:
-    """An event whose modules have no name yet."""
+    """An event whose modules have no name yet. It holds no frame, which would keep every local value alive."""
 
     kind: str
-    running: Running
+    function: str
     module: Any
     caller: str
     caller_module: Any
@@ -80,8 +80,8 @@ class FunctionRecorder:
     noted: list[Noted] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     names: ModuleNames = field(default_factory=ModuleNames)
-    counts: Counter[CodeType] = field(default_factory=Counter)
-    functions: dict[CodeType, str | None] = field(default_factory=dict)  # None: neither of the stack nor a method
+    counts: Counter[tuple[str, CodeType]] = field(default_factory=Counter)
+    functions: dict[tuple[str, CodeType], str | None] = field(default_factory=dict)  # None: not of the stack, no method
     opcodes: dict[CodeType, bytes] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -100,7 +100,7 @@ class FunctionRecorder:
         return tuple(
             FunctionEvent(
                 kind=each.kind,
-                function=each.running.function,
+                function=each.function,
                 module=self.name(each.module),
                 caller=each.caller,
                 caller_module=self.name(each.caller_module),
@@ -116,14 +116,15 @@ class FunctionRecorder:
         if event == "call":
             if (function := self.function(frame.f_code)) is not None:
                 self.begin(frame, function)
-        elif event == "return" and self.running and self.functions.get(frame.f_code) is not None:
+        elif event == "return" and self.running and self.function(frame.f_code) is not None:
             self.end(frame, argument)
 
     def function(self, code: CodeType) -> str | None:
         """The name of a function of the stack; empty for another one that may be a method of a module."""
-        if code not in self.functions:
-            self.functions[code] = function_name(code)
-        return self.functions[code]
+        key = file_and_code(code)
+        if key not in self.functions:
+            self.functions[key] = function_name(code)
+        return self.functions[key]
 
     def begin(self, frame: FrameType, function: str) -> None:
         from torch.nn import Module
@@ -132,8 +133,9 @@ class FunctionRecorder:
         module = owner if isinstance(owner, Module) else None
         if not function and module is None:
             return
-        self.counts[frame.f_code] += 1
-        calls = self.counts[frame.f_code]
+        key = file_and_code(frame.f_code)
+        self.counts[key] += 1
+        calls = self.counts[key]
         is_counted = bool(function) and calls <= MOST_OF_EACH and len(self.noted) < MOST
         running = Running(frame, function, module, is_counted, is_deep=calls <= DEEP)
         self.running.append(running)
@@ -169,7 +171,7 @@ class FunctionRecorder:
         self.noted.append(
             Noted(
                 kind=kind,
-                running=running,
+                function=running.function,
                 module=innermost_module(self.running),
                 caller="" if caller is None else caller.function,
                 caller_module=None if caller is None else innermost_module(below),
@@ -218,6 +220,11 @@ def arguments(frame: FrameType) -> dict[str, Any]:
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
     found = frame.f_locals
     return {name: found[name] for name in code.co_varnames[:count] if name in found}
+
+
+def file_and_code(code: CodeType) -> tuple[str, CodeType]:
+    """A key of code, which alone is equal to the same lines at the same place of another file, as of a copied model."""
+    return code.co_filename, code
 
 
 def function_name(code: CodeType) -> str | None:

@@ -50,7 +50,7 @@ class ModuleNames:
     def end_of(self, frame: FrameType) -> None:
         """Name the modules that waited for the end of a frame; those that are no part of its module wait on."""
         for each in [each for each in self.waiting if each.outermost is frame]:
-            name = name_in(frame.f_locals["self"], each.module)
+            name = name_in(frame.f_locals.get("self"), each.module)  # a method may delete its own name
             if name is not None:
                 self.names[id(each.module)] = name
                 self.waiting.remove(each)

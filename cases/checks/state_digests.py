@@ -29,8 +29,8 @@ LEAST_ADDRESS = 1 << 40  # of an object or of a tensor's memory; no size and no 
 class StateDigest:
     """Feeds values to a hash. ``of_torch`` are the attributes that every module has."""
 
-    is_deep: bool = True
-    of_torch: frozenset[str] = field(default_factory=frozenset)
+    is_deep: bool = field(default=True, init=False)
+    of_torch: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         from torch.nn import Module

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from matrix.errors import UserError
+from matrix.experiments.mutant_sample import HAND_WRITTEN
 from matrix.experiments.mutation_score import SAME_NUMBERS, SURVIVED
 
 if TYPE_CHECKING:
@@ -100,6 +101,19 @@ def results(path: Path, option: str) -> dict[str, Any]:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{option} {path} is no mutation.json: {error}") from None
     raise UserError(f"{option} {path} is no mutation.json: a mutant lacks its id or status")
+
+
+def drawn_results(path: Path, option: str) -> dict[str, Any]:
+    """The document of a run of drawn mutants, which their ids identify.
+
+    Raises:
+        UserError: it is no such document, or its mutants are hand-written: their diffs lack the lines around them.
+    """
+    document = results(path, option)
+    kinds = {mutant.get("kind") for of_set in document["sets"] for mutant in of_set["mutants"]}
+    if HAND_WRITTEN in kinds:
+        raise UserError(f"{option} {path} has hand-written mutants; run those that no cell noticed with --mutants")
+    return document
 
 
 def to_run_again(document: Mapping[str, Any], key: str) -> set[str]:

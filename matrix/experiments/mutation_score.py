@@ -72,9 +72,8 @@ def cell_result(
 ) -> MutatedCell:
     """The result of a mutated cell; ``clean`` are the numbers of the runs on the unchanged stack.
 
-    ``changed`` is the function that the mutant changes, with its file.
-
-    If these differ from each other, the cell cannot show that a mutant changes no number.
+    If these differ from each other, the cell cannot show that a mutant changes no number. ``changed`` is the function
+    that the mutant changes, with its file.
     """
     missed = tuple(check.name for check in outcome.checks if not check.ok)
     reason = (outcome.reason[:LONGEST],) if outcome.reason and not missed else ()

@@ -10,7 +10,8 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cases.checks.module_traces import ANY_FILE, MOST, REQUESTED, ModuleTrace
+from cases.checks import function_traces, module_traces
+from cases.checks.module_traces import ANY_FILE, REQUESTED, ModuleTrace
 from cases.space.verdict import RED, Verdict
 from matrix.run import rerun
 from matrix.run.execute import Suite
@@ -111,9 +112,13 @@ def located(found: Sequence[ModuleTrace], right: Sequence[ModuleTrace], against:
     function = None if against else first_function(found, right)
     difference = first_difference(found, right, same_set=not against)
     first = joined(function, difference)
-    if first is None and any(len(each.events) >= MOST for each in (*found, *right)):
+    if first is None and any(map(is_cut, (*found, *right))):
         return None
     return LocationRecord(beginnings=() if first is None else (first,), against=against or UNCHANGED)
+
+
+def is_cut(trace: ModuleTrace) -> bool:
+    return len(trace.events) >= module_traces.MOST or len(trace.functions) >= function_traces.MOST
 
 
 def joined(function: DeviationRecord | None, difference: DeviationRecord | None) -> DeviationRecord | None:

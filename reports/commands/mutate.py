@@ -44,7 +44,7 @@ def mutate(
     ] = None,
     again: Annotated[
         Path | None,
-        typer.Option("--again", help="Run the mutants of this mutation.json again that no cell noticed."),
+        typer.Option("--again", help="Run the drawn mutants of this mutation.json again that no cell noticed."),
     ] = None,
     reviews: Annotated[
         Path | None,
@@ -52,7 +52,7 @@ def mutate(
     ] = None,
     locate: Annotated[
         bool,
-        typer.Option("--locate", help="Run cells that a mutant makes wrong once more to name the first module off."),
+        typer.Option("--locate", help="Run red cells once more to name the first module or function off."),
     ] = False,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
@@ -94,7 +94,7 @@ def mutate(
             minutes=minutes,
             files=files,
             hand_written=mutants,
-            again=None if again is None else mutant_reviews.results(again, "--again"),
+            again=None if again is None else mutant_reviews.drawn_results(again, "--again"),
             locate=locate,
             watcher=lambda planned: progress_bar.choose(console, planned=planned),
             say=console.print,

@@ -58,12 +58,8 @@ def record(blamed: Blamed, rank: int) -> DeviationRecord:
 
 def first_blamed(found: Sequence[FunctionEvent], right: Sequence[FunctionEvent]) -> Blamed | None:
     for event, expected in zip_longest(found, right):
-        if event is None:
-            return caller_of(expected) if expected.kind == CALL else itself(expected)
-        if expected is None:
-            return caller_of(event) if event.kind == CALL else itself(event)
-        if unlike(event, expected):
-            return blame(event)
+        if event is None or expected is None or unlike(event, expected):
+            return blame(event or expected)
     return None
 
 
@@ -73,15 +69,7 @@ def unlike(event: FunctionEvent, expected: FunctionEvent) -> bool:
 
 
 def blame(event: FunctionEvent) -> Blamed:
-    """A function that raises or ends otherwise is to blame itself, for what it is given its caller is."""
+    """Blame the caller for a call, which passes something else, and a function for how it ends."""
     if event.kind == CALL:
-        return caller_of(event)
-    return itself(event)
-
-
-def caller_of(event: FunctionEvent) -> Blamed:
-    return Blamed(kind=FUNCTION, function=event.caller, module=event.caller_module)
-
-
-def itself(event: FunctionEvent) -> Blamed:
+        return Blamed(kind=FUNCTION, function=event.caller, module=event.caller_module)
     return Blamed(kind=ERROR if event.kind == RAISE else FUNCTION, function=event.function, module=event.module)

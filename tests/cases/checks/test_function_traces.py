@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FILE = "/env/lib/python3.11/site-packages/peft/layer.py"
+COPY = "/env/lib/python3.11/site-packages/peft/copied.py"
 SOURCE = """
 class Layer(Module):
     def merge(self, safe):
@@ -29,6 +31,9 @@ def fail():
 
 def draw():
     yield scale(3)
+
+def release(value):
+    held.append(weakref.ref(value))
 """
 
 
@@ -61,7 +66,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(**parts, **other))
     monkeypatch.setitem(sys.modules, "torch.nn", nn)
     monkeypatch.setitem(sys.modules, "torch.utils", parts["utils"])
-    names: dict[str, Any] = {"Module": Module, "__name__": "peft.layer"}
+    names: dict[str, Any] = {"Module": Module, "__name__": "peft.layer", "weakref": weakref, "held": []}
     monkeypatch.setattr(function_traces, "filled", lambda function: function)
     exec(compile(SOURCE, FILE, "exec"), names)  # noqa: S102 - functions whose file is one of the stack
     return names
@@ -105,6 +110,21 @@ def test_a_generator_that_yields_does_not_raise(stack: dict[str, Any]) -> None:
 def test_later_calls_of_a_function_are_not_recorded(stack: dict[str, Any]) -> None:
     found = events(lambda: [stack["scale"](each) for each in range(2 * function_traces.MOST_OF_EACH)])
     assert len(found) == 2 * function_traces.MOST_OF_EACH
+
+
+def test_the_same_code_in_another_file_is_another_function(stack: dict[str, Any]) -> None:
+    copied: dict[str, Any] = {"Module": Module, "__name__": "peft.copied"}
+    exec(compile(SOURCE, COPY, "exec"), copied)  # noqa: S102 - as of a copied model
+    found = events(lambda: (stack["scale"](1), copied["scale"](1)))
+    assert [each[1] for each in found if each[0] == "call"] == ["scale", "peft/copied.py scale"]
+
+
+def test_a_record_keeps_no_local_value_alive(stack: dict[str, Any]) -> None:
+    recorder = FunctionRecorder()
+    with recorder.recording():
+        stack["release"](Tensor())
+    assert recorder.events()
+    assert stack["held"][0]() is None
 
 
 def test_arguments_and_results_count(stack: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What differs between two runs of the same job leaves a digest as it is; every number and setting changes it."""
+"""What differs between two runs of the same job leaves a digest as it is; numbers and settings change it."""
 
 from __future__ import annotations
 
@@ -94,4 +94,8 @@ def test_a_value_that_cannot_be_read_counts_by_its_type() -> None:
         def __len__(self) -> int:
             raise ValueError
 
+    class Other(Broken):
+        pass
+
     assert digest(Broken()) == digest(Broken())
+    assert digest(Broken()) != digest(Other())

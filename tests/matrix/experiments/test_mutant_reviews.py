@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,16 @@ def test_results_are_read(tmp_path: Path) -> None:
     (tmp_path / "mutation.json.gz").write_bytes(gzip.compress(json.dumps(a_document()).encode()))
     for name in ("mutation.json", "mutation.json.gz"):
         assert mutant_reviews.results(tmp_path / name, "--again") == a_document()
+
+
+@pytest.mark.parametrize(("kind", "is_refused"), [("hand-written", True), ("constant", False)])
+def test_only_drawn_mutants_run_again(tmp_path: Path, kind: str, *, is_refused: bool) -> None:
+    document = a_document()
+    document["sets"][-1]["mutants"][0]["kind"] = kind
+    (tmp_path / "mutation.json").write_text(json.dumps(document))
+    message = r"^--again .*mutation\.json has hand-written mutants; run those .* with --mutants$"
+    with pytest.raises(UserError, match=message) if is_refused else contextlib.nullcontext():
+        mutant_reviews.drawn_results(tmp_path / "mutation.json", "--again")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"sets": [{"mutants": [{"id": "a"}]}]}'])

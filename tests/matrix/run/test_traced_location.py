@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cases.checks import function_traces
+from cases.checks.function_traces import FunctionEvent
 from cases.checks.module_traces import MOST, ModuleTrace, TraceEvent
 from cases.injection.mutant_suite import mutated_case, unchanged
 from cases.space.case import Case
@@ -86,6 +88,11 @@ def test_a_mutated_cell_is_compared_with_the_unchanged_stack() -> None:
 def test_equal_traces_that_were_cut_locate_nothing(calls: int, found: LocationRecord | None) -> None:
     traces = [ModuleTrace(0, 0, (TraceEvent("input", "block"),) * calls)]
     assert traced_location.located(traces, traces, OLD.key) == found
+
+
+def test_equal_records_of_functions_that_were_cut_locate_nothing() -> None:
+    traces = [ModuleTrace(0, 0, functions=(FunctionEvent("call", "f"),) * function_traces.MOST)]
+    assert traced_location.located(traces, traces, "") is None
 
 
 def test_traces_that_differ_name_the_stack_that_is_right() -> None:

@@ -138,6 +138,13 @@ def test_reviews_need_results(ftmatrix: Command, tmp_path: Path) -> None:
     assert (status, "--reviews needs the directory of a finished mutation run" in error) == (2, True)
 
 
+def test_again_refuses_hand_written_mutants(ftmatrix: Command, tmp_path: Path) -> None:
+    mutant = {"id": "mine", "kind": "hand-written", "status": "survived"}
+    (tmp_path / "old.json").write_text(json.dumps({"sets": [{"set": "2026-11", "mutants": [mutant]}]}))
+    status, _, error = ftmatrix("mutate", "--again", str(tmp_path / "old.json"), "--out", str(tmp_path / "m"))
+    assert (status, "has hand-written mutants" in " ".join(error.split())) == (2, True)
+
+
 def test_again_and_mutants_exclude_each_other(ftmatrix: Command, tmp_path: Path) -> None:
     status, _, error = ftmatrix("mutate", "--again", str(tmp_path / "a"), "--mutants", str(tmp_path / "b"))
     assert (status, "--again and --mutants exclude each other" in error) == (2, True)
