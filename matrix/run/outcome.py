@@ -87,7 +87,7 @@ class DeviationRecord(Stored):
 
     ``module`` is where to look: of a deviating input, the module that computes it. ``after`` is the last tensor before
     it that is within its tolerance. Compared with the unchanged stack, ``function`` is the first function that does
-    something else; if no module runs it, ``module`` is the first one that differs after it.
+    something else; if no module runs it, ``module`` is the first one that differs, or empty.
     """
 
     kind: str = Field(

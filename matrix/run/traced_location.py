@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.checks import function_traces, module_traces
-from cases.checks.module_traces import ANY_FILE, REQUESTED, ModuleTrace
+from cases.checks.module_traces import ANY_FILE, ERROR, REQUESTED, ModuleTrace
 from cases.space.verdict import RED, Verdict
 from matrix.run import rerun
 from matrix.run.execute import Suite
@@ -122,8 +122,11 @@ def is_cut(trace: ModuleTrace) -> bool:
 
 
 def joined(function: DeviationRecord | None, difference: DeviationRecord | None) -> DeviationRecord | None:
-    """The function that does something else, with its module; outside of modules, with the first module it puts off."""
-    if function is None or difference is None or function.module:
+    """The function that does something else, with its module; outside of modules, with the first module that differs.
+
+    Not with a module that raises: the record would say that the function raises in it.
+    """
+    if function is None or difference is None or function.module or difference.kind == ERROR:
         return function or difference
     return difference.model_copy(update={"function": function.function})
 

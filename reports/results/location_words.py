@@ -40,7 +40,7 @@ def tensor_words(first: DeviationRecord) -> str:
 
 
 def function_words(first: DeviationRecord) -> str:
-    """A function with the module that runs it, or with the first module that differs after it if none does."""
+    """A function with the module that runs it, or with the first module that differs if none does."""
     file, _, name = first.function.partition(" ")
     where = f"`{name}` of {file}"
     inside = f" in `{first.module}`" if first.module else ""

@@ -103,6 +103,7 @@ def test_traces_that_differ_name_the_stack_that_is_right() -> None:
 
 
 FUNCTION = FIRST.model_copy(update={"kind": "function", "function": "peft/a.py merge"})
+OUTSIDE = FUNCTION.model_copy(update={"module": "", "name": ""})
 
 
 @pytest.mark.parametrize(
@@ -112,11 +113,8 @@ FUNCTION = FIRST.model_copy(update={"kind": "function", "function": "peft/a.py m
         (None, FIRST, FIRST),
         (FUNCTION, None, FUNCTION),
         (None, None, None),
-        (
-            FUNCTION.model_copy(update={"module": "", "name": ""}),
-            FIRST,
-            FIRST.model_copy(update={"function": "peft/a.py merge"}),
-        ),
+        (OUTSIDE, FIRST, FIRST.model_copy(update={"function": "peft/a.py merge"})),
+        (OUTSIDE, FIRST.model_copy(update={"kind": "error"}), OUTSIDE),
     ],
 )
 def test_a_function_outside_of_modules_has_the_first_module_that_differs(
