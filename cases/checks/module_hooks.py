@@ -90,7 +90,7 @@ class ModuleRecorder:
         self.calls.clear()
         self.again.clear()
         self.backward_position = 0
-        self.entered = self.entered[-1:]  # the model itself; others raised in an earlier pass
+        self.entered.clear()  # modules that raised in an earlier pass; the model itself follows
         last, self.part, ids = self.part, None, named.get("input_ids")
         if ids is not None:
             trains = model.training and torch.is_grad_enabled()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any, cast
 
 import pytest
@@ -26,3 +28,11 @@ MLP, GATE = "model.layers.0.mlp", "model.layers.0.mlp.gate_proj"
 def test_the_outermost_module_with_the_same_input_receives_it(entered: list[tuple[str, Any]], receiver: str) -> None:
     recorder = ModuleRecorder(ctx=cast("Any", None), read=list, entered=entered)
     assert recorder.receiver(GATE, GIVEN) == receiver
+
+
+def test_a_pass_forgets_the_modules_that_raised_in_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
+    ctx = types.SimpleNamespace(options=types.SimpleNamespace(strategy="single"))
+    recorder = ModuleRecorder(ctx=cast("Any", ctx), read=list, entered=[LAYER, (GATE, GIVEN)])
+    recorder.begin(None, (), {})
+    assert recorder.entered == []
