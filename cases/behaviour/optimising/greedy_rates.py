@@ -22,12 +22,14 @@ GROUP = "Learning-rate schedules"
 NEEDS = ("greedy_schedule",)
 RATES = (0.25, 0.5)
 SAME = 1e-12
-# Losses that fall, rest, fall again, and rise: 36 of them.
+# Losses that fall, rest, fall again, rise until a schedule has started again, fall once more, and swing.
 LOSSES: Sequence[float] = (
     *(8.0 - 0.5 * n for n in range(8)),
     *(4.5 for _ in range(9)),
     *(4.0 - 0.25 * n for n in range(7)),
-    *(3.0 + 0.125 * n for n in range(12)),
+    *(3.0 + 0.125 * n for n in range(24)),
+    *(5.75 - 0.25 * n for n in range(9)),
+    *(3.75 + 0.375 * (n % 3) for n in range(21)),
 )
 BASE: Mapping[str, Any] = {"factor": 0.5, "patience": 1, "min_lr": 0.001, "max_lr": 64.0}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -45,7 +47,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "starts again smooth": {"min_lr": 0.2, "reset_start": 2, "smooth": True, "window_size": 2},
     "least change": {"eps": 0.3},
 }
-STOPPED = 17
 
 
 @dataclass
@@ -153,20 +154,29 @@ def greedy_rates(_ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.OPTIMIZER, requires=NEEDS)
 def greedy_rates_resumed(_ctx: Context) -> Iterator[Check]:
     """GreedyLR goes on from its saved state with the rates of a schedule that never stopped."""
-    from transformers.optimization import get_greedy_schedule
-
     for title, more in SETTINGS.items():
         settings = {**BASE, **more}
-        whole, begun, other = optimiser(), optimiser(), optimiser()
-        first, second = get_greedy_schedule(whole, **settings), get_greedy_schedule(begun, **settings)
-        for loss in LOSSES[:STOPPED]:
-            first.step(loss)
-            second.step(loss)
-        again = get_greedy_schedule(other, **BASE)
-        again.load_state_dict(second.state_dict())
-        worst = off(rates(other), rates(whole))
-        for loss in LOSSES[STOPPED:]:
-            first.step(loss)
-            again.step(loss)
-            worst = max(worst, off(rates(other), rates(whole)))
+        worst = max(resumed_off(settings, stopped) for stopped in range(1, len(LOSSES)))
         yield at_most(f"rates off after loading, {title}", worst if math.isfinite(worst) else 1.0, 0.0)
+
+
+def resumed_off(settings: Mapping[str, Any], stopped: int) -> float:
+    """The largest difference between the rates of one schedule and of one that was saved and loaded after some steps.
+
+    The counters of good and bad steps, of the cooldown and of the restarts have other values at each step.
+    """
+    from transformers.optimization import get_greedy_schedule
+
+    whole, begun, other = optimiser(), optimiser(), optimiser()
+    first, second = get_greedy_schedule(whole, **settings), get_greedy_schedule(begun, **settings)
+    for loss in LOSSES[:stopped]:
+        first.step(loss)
+        second.step(loss)
+    again = get_greedy_schedule(other, **BASE)
+    again.load_state_dict(second.state_dict())
+    worst = off(rates(other), rates(whole))
+    for loss in LOSSES[stopped:]:
+        first.step(loss)
+        again.step(loss)
+        worst = max(worst, off(rates(other), rates(whole)))
+    return worst
