@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUP = "Optimisers of PEFT"
 RATE, DECAY, STEPS = 0.125, 0.25, 3
 EPS = 4.0  # as large as the gradients, so that their size counts and not their sign alone
+SMALL_EPS = 0.1  # of LoRA-FA, which adds it before the bias correction: near the root of its second moments
 BETAS = (0.9, 0.999)
 # Relative errors of what three steps change: LoRA-FA multiplies in bfloat16 where the machine has it.
 NEAR, SAME = 3e-2, 1e-4
@@ -66,7 +67,7 @@ class Adam:
         second = self.second.get(name, 0.0) * BETAS[1] + (1 - BETAS[1]) * grad**2
         self.first[name], self.second[name] = first, second
         size = RATE * math.sqrt(1 - BETAS[1] ** number) / (1 - BETAS[0] ** number)
-        moved = weight - size * first / (second.sqrt() + EPS)
+        moved = weight - size * first / (second.sqrt() + SMALL_EPS)
         return moved - RATE * decay * moved
 
 
@@ -93,7 +94,7 @@ def lorafa_steps(_ctx: Context) -> Iterator[Check]:
             model = adapted(bias="lora_only", **more)
             made = create_lorafa_optimizer(model, r=12, lora_alpha=20, lr=RATE, weight_decay=decay)
             for group in made.param_groups:
-                group["eps"] = EPS
+                group["eps"] = SMALL_EPS
             begin, adam = copies(model), Adam()
             wanted = {name: begin[name] for name, each in model.named_parameters() if each.requires_grad}
             yield equal(f"trained parts of A, {title}, decay {decay}", sum(".lora_A." in name for name in wanted), 0)
