@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GROUP = "Order of the rows"
 LENGTHS = [5 + 37 * n % 101 + 400 * (n % 17 == 0) for n in range(83)]
 QUADRATIC = 0.001
+NEAR = 0.5  # of the spread of equal parts: "near-equal cost"; the closest groups of neighbours have 0.04 to 0.29 of it
 # Ranks, micro-batches of a step, rows of a step.
 SHAPES = ((1, 1, 8), (2, 1, 16), (2, 3, 24), (4, 2, 20), (3, 2, 6))
 
@@ -76,11 +77,14 @@ def balanced_batches(_ctx: Context) -> Iterator[Check]:
         yield equal(f"micro-batches, {title}", len(found[0]), len(LENGTHS) // rows * steps)
         seen: list[int] = []
         worse = falling = mixed = 0
+        apart = equally = 0.0
         for step in steps_of(found, steps):
             groups = [rank for place in step for rank in place]
             own = [row for rows_of in groups for row in rows_of]
             seen += sorted(own)
-            worse += spread(groups) > spread(equal_parts(own, len(groups))) + 1e-9
+            parts = equal_parts(own, len(groups))
+            worse += spread(groups) > spread(parts) + 1e-9
+            apart, equally = apart + spread(groups), equally + spread(parts)
             costs = [[cost(rows_of) for rows_of in place] for place in step]
             falling += any(min(a) < max(b) - 1e-9 for a, b in itertools.pairwise(costs))
             ordered = sorted(groups, key=lambda rows_of: -max(LENGTHS[row] for row in rows_of))
@@ -93,6 +97,8 @@ def balanced_batches(_ctx: Context) -> Iterator[Check]:
         if not shuffle:
             yield equal(f"rows are the next ones, {title}", seen == [*range(whole)], bound=True)
         yield equal(f"steps farther apart than equal parts, {title}", worse, 0)
+        if rows > ranks * steps > 1:  # else there is nothing to balance
+            yield at_most(f"spread of costs by that of equal parts, {title}", apart / equally, NEAR)
         yield equal(f"steps whose later micro-batches cost more, {title}", falling, 0)
         yield equal(f"steps with groups of mixed lengths, {title}", mixed, 0)
 
