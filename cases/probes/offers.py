@@ -11,6 +11,10 @@ OFFERS = {
         Offer(MASKS, "create_causal_mask", "allow_is_causal_skip"),
         "this transformers makes masks from other arguments",
     ),
+    "recorded_windows": (
+        Offer(CACHES, "DynamicSlidingWindowLayer.activate_past_recording"),
+        "this transformers crops no full windows",
+    ),
     "base_states": (
         Offer("peft.utils.save_and_load", "set_base_model_state_dict"),
         "this peft takes no state of the base by its own names",

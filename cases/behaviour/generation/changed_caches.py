@@ -167,7 +167,37 @@ def shortened_caches(_ctx: Context) -> Iterator[Check]:
                 off((keys[:, :, :3], values[:, :, :3]), wanted),
                 "none",
             )
-            yield equal(f"states behind, {title}, layer {layer}", int(keys[:, :, 3:].count_nonzero()), 0)
+            behind = sum(int(each[:, :, 3:].count_nonzero()) for each in (keys, values))
+            yield equal(f"states behind, {title}, layer {layer}", behind, 0)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("recorded_windows",))
+def shortened_windows(_ctx: Context) -> Iterator[Check]:
+    """A cache of full windows is cropped if it records the past: it holds the states that the next query sees.
+
+    Those are one less than the window, the newest last. Without a record, crop refuses.
+    """
+    from transformers import DynamicCache
+
+    for pieces, removed in itertools.product(((3, 3, 1), (7,), (2, 2, 2, 2, 1)), (0, 1, 2)):
+        cache, total = DynamicCache(config=config(WINDOW)), sum(pieces)
+        cache.activate_past_recording()
+        fill(cache, pieces)
+        cache.crop(-removed)
+        left, title = total - removed, f"{pieces}, {removed} tokens less"
+        yield equal(f"length, {title}", cache.get_seq_length(), left)
+        for layer, each in enumerate(cache.layers):
+            wanted = states(left - WINDOW + 1, WINDOW - 1, layer)
+            found = off((each.keys, each.values), wanted)
+            yield equal(f"states that are others, {title}, layer {layer}", found, "none")
+    cache = DynamicCache(config=config(WINDOW))
+    fill(cache, (3, 3))
+    refused = "no"
+    try:
+        cache.crop(-1)
+    except RuntimeError:
+        refused = "yes"
+    yield equal("refuses to crop a full window without a record", refused, "yes")
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("layered_caches",))
@@ -203,7 +233,8 @@ def caches_of_both_sides(_ctx: Context) -> Iterator[Check]:
     yield equal("layers that have the encoder's states", str(cache.is_updated), str({0: True, 1: True}))
     cache.reset()
     yield equal("layers that have the encoder's states, after reset", str(cache.is_updated), str({0: False, 1: False}))
-    yield equal("length, reset", int(cache.get_seq_length()), 0)
+    for side in (cache.self_attention_cache, cache.cross_attention_cache):
+        yield equal("length, reset", int(side.get_seq_length()), 0)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("layered_caches",))
