@@ -99,7 +99,7 @@ def cast_for_mixed_precision(_ctx: Context) -> Iterator[Check]:
 
     for begin in (torch.float32, torch.bfloat16):
         for dtype in (torch.bfloat16, torch.float16):
-            model = adapted_layers.adapted(adapted_layers.base().to(begin), adapted_layers.lora())
+            model = adapted_layers.adapted(adapted_layers.base(), adapted_layers.lora()).to(begin)  # adapters too
             before = {name: each.detach().clone() for name, each in model.named_parameters()}
             cast_mixed_precision_params(model, dtype)
             kinds: dict[bool, set[str]] = {each.requires_grad: set() for each in model.parameters()}
@@ -145,6 +145,28 @@ def signatures_of_the_base(_ctx: Context) -> Iterator[Check]:
             yield equal(f"logits are the same, after {title}", model(input_ids=ids).logits.equal(before), bound=True)
             drawn = model.generate(input_ids=ids, max_new_tokens=2, do_sample=False)
         yield equal(f"generated tokens, after {title}", drawn.shape[1], 7)
+
+
+@call(GROUP, phase=Phase.ADAPT)
+def signatures_of_other_models(_ctx: Context) -> Iterator[Check]:
+    """update_forward_signature and update_generate_signature change the given model, and no other adapted model."""
+    import peft
+    import torch
+    from peft import helpers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    base = LlamaForCausalLM(LlamaConfig(vocab_size=40, **sizes))
+    model = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"]))
+    layers = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    other = peft.get_peft_model(layers, peft.LoraConfig(target_modules=["0"]))
+    methods = {name: getattr(other, name) for name in ("forward", "generate") if hasattr(other, name)}
+    before = {name: [*inspect.signature(method).parameters] for name, method in methods.items()}
+    helpers.update_forward_signature(model)
+    helpers.update_generate_signature(model)
+    for name, method in methods.items():
+        found = [*inspect.signature(method).parameters]
+        yield equal(f"parameters of {name} of another model", " ".join(found), " ".join(before[name]))
 
 
 @call(GROUP, phase=Phase.ADAPT, requires=("intruders",))
