@@ -98,7 +98,7 @@ def balanced_batches(_ctx: Context) -> Iterator[Check]:
             yield equal(f"rows are the next ones, {title}", seen == [*range(whole)], bound=True)
         yield equal(f"steps farther apart than equal parts, {title}", worse, 0)
         if rows > ranks * steps > 1:  # else there is nothing to balance
-            yield at_most(f"spread of costs by that of equal parts, {title}", apart / equally, NEAR)
+            yield at_most(f"spread of costs over that of equal sizes, {title}", apart / equally, NEAR)
         yield equal(f"steps whose later micro-batches cost more, {title}", falling, 0)
         yield equal(f"steps with groups of mixed lengths, {title}", mixed, 0)
 

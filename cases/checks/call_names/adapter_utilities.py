@@ -32,6 +32,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameters of {name}, after {title}",
         "logits are the same, after {title}",
         "generated tokens, after {title}",
+        "parameters of {name} of another model",
         "active adapters, {title}",
         "weights off, {name}, {title}",
         "intruders, {name}, {title}",

@@ -14,6 +14,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows, {title}",
         "rows are the next ones, {title}",
         "steps farther apart than equal parts, {title}",
+        "spread of costs over that of equal sizes, {title}",
         "steps whose later micro-batches cost more, {title}",
         "steps with groups of mixed lengths, {title}",
         "last rows, {title}",

@@ -46,6 +46,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "states that are others, {name}, {kind}, layer {layer}",
         "length, {title}, and two",
         "states behind, {title}, layer {layer}",
+        "refuses to crop a full window without a record",
         "states that are others, {name}, decoder, layer {layer}",
         "states that are others, {name}, encoder, layer {layer}",
         "length, {name}",
