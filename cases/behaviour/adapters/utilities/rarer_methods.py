@@ -278,7 +278,7 @@ def context_prompts(_ctx: Context) -> Iterator[Check]:
     """CPT moves each token of its context by at most epsilon, by the token's kind, and trains no output tokens.
 
     https://arxiv.org/abs/2410.17222: the bound is the configured one for vectors of 2048 numbers, in proportion to the
-    square root of their number. Tokens of labels count for the loss by powers of the decay, the last ones in full.
+    square root of their number.
     """
     import torch
 
