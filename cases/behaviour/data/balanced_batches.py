@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP = "Order of the rows"
 LENGTHS = [5 + 37 * n % 101 + 400 * (n % 17 == 0) for n in range(83)]
 QUADRATIC = 0.001
-NEAR = 0.5  # of the spread of equal parts: "near-equal cost"; the closest groups of neighbours have 0.04 to 0.29 of it
+NEAR = 0.5  # of the spread of equal parts: "near-equal cost"; the closest groups of neighbours have 0.04 to 0.27 of it
 # Ranks, micro-batches of a step, rows of a step.
 SHAPES = ((1, 1, 8), (2, 1, 16), (2, 3, 24), (4, 2, 20), (3, 2, 6))
 
