@@ -50,7 +50,7 @@ def test_an_import_that_takes_too_long_ends(tmp_path: Path) -> None:
 
 
 def test_a_place_is_the_module_in_the_innermost_folder_of_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", ["/home/user", "/home/user/checkout", "/home/user/env/site-packages"])
-    assert module_of("/home/user/checkout/cases/imports/steps.py") == "cases.imports.steps"
-    assert module_of("/home/user/env/site-packages/trl/__init__.py") == "trl"
+    monkeypatch.setattr(sys, "path", ["/folder", "/folder/checkout", "/folder/env/site-packages"])
+    assert module_of("/folder/checkout/cases/imports/steps.py") == "cases.imports.steps"
+    assert module_of("/folder/env/site-packages/trl/__init__.py") == "trl"
     assert not module_of("/elsewhere/trl/core.py")
