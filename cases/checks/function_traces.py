@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cases.checks.module_names import ModuleNames
-from cases.checks.state_digests import STACK, StateDigest
+from cases.checks.state_digests import STACK, StateDigest, is_below
 from cases.runtime.wire import Message
 
 if TYPE_CHECKING:
@@ -75,8 +75,12 @@ class Noted:
 
 @dataclass
 class FunctionRecorder:
-    """Sees every call in this thread while it records, which slows them down."""
+    """Sees every call in this thread while it records, which slows them down.
 
+    Only calls of functions in the packages and folders of ``roots`` become events.
+    """
+
+    roots: tuple[str, ...] = STACK
     noted: list[Noted] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     names: ModuleNames = field(default_factory=ModuleNames)
@@ -86,7 +90,7 @@ class FunctionRecorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        self.digest = StateDigest()
+        self.digest = StateDigest(self.roots)
         try:
             with memory_filled():
                 sys.setprofile(self.on_event)
@@ -123,7 +127,7 @@ class FunctionRecorder:
         """The name of a function of the stack; empty for another one that may be a method of a module."""
         key = file_and_code(code)
         if key not in self.functions:
-            self.functions[key] = function_name(code)
+            self.functions[key] = function_name(code, self.roots)
         return self.functions[key]
 
     def begin(self, frame: FrameType, function: str) -> None:
@@ -227,12 +231,12 @@ def file_and_code(code: CodeType) -> tuple[str, CodeType]:
     return code.co_filename, code
 
 
-def function_name(code: CodeType) -> str | None:
+def function_name(code: CodeType, roots: tuple[str, ...] = STACK) -> str | None:
     """The name of a function of the stack; empty for another function that may be a method, None for the rest."""
     if code.co_flags & FUNCTION != FUNCTION or code.co_name in (*INLINE, *ATTRIBUTES):
         return None
     file = code.co_filename.rpartition(ROOT)[2]
-    if file != code.co_filename and file.partition("/")[0] in STACK:
+    if file != code.co_filename and is_below(file, roots):
         return f"{file} {getattr(code, 'co_qualname', code.co_name)}"
     is_method = METHOD in code.co_varnames[:1] and not code.co_filename.endswith(MODULE)
     return "" if is_method else None

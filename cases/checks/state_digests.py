@@ -12,9 +12,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 STACK = ("peft", "transformers", "trl", "accelerate", "bitsandbytes")
+OF_TORCH = ("torch/optim", "torch/distributed", "torch/nn/parallel")  # the parts of torch that train and save
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 DEPTH = 3  # of nested containers and of the attributes of objects
 LARGEST = 1 << 16  # numbers of a tensor that count; of a larger one, as many evenly spaced ones
@@ -27,8 +28,12 @@ LEAST_ADDRESS = 1 << 40  # of an object or of a tensor's memory; no size and no 
 
 @dataclass
 class StateDigest:
-    """Feeds values to a hash. ``of_torch`` are the attributes that every module has."""
+    """Feeds values to a hash. ``of_torch`` are the attributes that every module has.
 
+    The attributes of other objects count if their class belongs to a package or folder of ``roots``.
+    """
+
+    roots: tuple[str, ...] = STACK
     is_deep: bool = field(default=True, init=False)
     of_torch: frozenset[str] = field(init=False)
 
@@ -65,7 +70,7 @@ class StateDigest:
             yield from self.of_module(value, depth)
         elif isinstance(value, (tuple, list, set, frozenset, dict)):
             yield from self.of_items(value, depth)
-        elif depth and type(value).__module__.partition(".")[0] in STACK and hasattr(value, "__dict__"):
+        elif depth and is_below(type(value).__module__.replace(".", "/"), self.roots) and hasattr(value, "__dict__"):
             yield type(value).__name__.encode()
             yield from self.of_items(vars(value), depth - 1)
         else:
@@ -101,6 +106,11 @@ class StateDigest:
         for name, tensor in tensors[:MOST_TENSORS]:
             yield name.encode()
             yield from of_tensor(tensor)
+
+
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """Return whether a path of files or modules is one of these or lies in one."""
+    return any(f"{path}/".startswith(f"{root}/") for root in roots)
 
 
 def plain(value: Any) -> bytes:

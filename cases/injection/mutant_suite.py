@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases import suite
 from cases.checks import module_traces
 from cases.checks.function_traces import FunctionRecorder
+from cases.checks.state_digests import OF_TORCH, STACK
 from cases.injection import mutated_modules, numbers, source_mutants
 from cases.injection.injected import InjectionSuite
 from cases.runtime import deviations
@@ -27,6 +28,7 @@ MUTANTS = "FTMATRIX_MUTANTS"  # names the file of the mutants, one JSON object o
 INFIX = "-with-mutant-"
 NONE = "none"  # the name that leaves the stack unchanged
 NOTICED = "another cell noticed the mutant"
+VALUES = "values"  # of ``module_traces.REQUESTED``: also of those parts of torch that mutants change
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class MutantSuite(InjectionSuite):
 
 
 def traces(job: Job, rank: int, stage: int) -> contextlib.AbstractContextManager[None]:
-    return module_traces.recorded(Path(job.folder), stage, rank, FunctionRecorder())
+    roots = (*STACK, *OF_TORCH) if os.environ[module_traces.REQUESTED] == VALUES else STACK
+    return module_traces.recorded(Path(job.folder), stage, rank, FunctionRecorder(roots))
 
 
 def is_watched() -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.errors import UserError
 from matrix.experiments.mutant_sample import HAND_WRITTEN
-from matrix.experiments.mutation_score import SAME_NUMBERS, SURVIVED
+from matrix.experiments.mutation_score import SAME_NUMBERS, SAME_VALUES, SURVIVED, UNSEEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ CLASSES: Final = (
     "unreachable",  # no job of fine-tuning reaches it on this kind of machine
 )
 KEYS: Final = ("id", "class", "why")
-UNNOTICED: Final = (SURVIVED, SAME_NUMBERS)
+UNNOTICED: Final = (SURVIVED, UNSEEN, SAME_NUMBERS, SAME_VALUES)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -76,10 +76,11 @@ def summary(of_set: Mapping[str, Any]) -> dict[str, Any]:
         if "review" in mutant:
             reviewed[mutant["status"]][mutant["review"]["class"]] += 1
     total = of_set["total"]
-    survived = total["survived"] - reviewed[SURVIVED].total() + reviewed[SURVIVED][MISSED]
-    same = reviewed[SAME_NUMBERS]
-    missed = survived + (total["same_numbers"] * same[MISSED] / same.total() if same.total() else 0)
-    counts = reviewed[SURVIVED] + same
+    missed = total["survived"] - reviewed[SURVIVED].total() + reviewed[SURVIVED][MISSED]
+    for status in (UNSEEN, SAME_NUMBERS, SAME_VALUES):
+        if (classes := reviewed[status]).total():
+            missed += total.get(status.replace(" ", "_"), 0) * classes[MISSED] / classes.total()
+    counts = sum(reviewed.values(), Counter[str]())
     return {
         "mutants": counts.total(),
         **{name.replace(" ", "_"): counts[name] for name in CLASSES},

@@ -11,13 +11,22 @@ import json
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection import mutated_modules
 from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, NOTICED, mutated_case, unchanged
 from cases.space.verdict import RED, Verdict
-from matrix.experiments import executed_lines, mutant_reviews, mutant_sample
-from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
+from matrix.experiments import executed_lines, mutant_reviews, mutant_sample, mutant_values
+from matrix.experiments.mutation_score import (
+    SAME_NUMBERS,
+    SAME_VALUES,
+    MutantResult,
+    MutatedCell,
+    SetScore,
+    cell_result,
+    numbers,
+)
 from matrix.run import location, store
 from matrix.run import request as run_request
 from matrix.run.execute import Suite
@@ -42,7 +51,7 @@ BATCH: Final = 20  # mutants that share a test session, for each cell that runs 
 TWICE: Final = 2  # runs of each cell on the unchanged stack: equal numbers prove that it is deterministic
 SUITE: Final = Suite(module="cases.injection.mutant_suite", unchanged=unchanged)
 MUTANTS_FOLDER: Final = "mutants"  # for each set, a file with the edits that ranks read
-CLEAN, MUTATED = "clean", "mutated"
+CLEAN, MUTATED, COMPARED = "clean", "mutated", "compared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +59,8 @@ class MutationRequest:
     """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set.
 
     ``hand_written`` names a file with other mutants, ``again`` holds results whose unnoticed mutants run once more.
-    ``locate``: a cell that a mutant makes red runs once more to name the first module that is off.
+    ``locate``: a cell that a mutant makes red runs once more to name the first module that is off. ``values``: cells
+    that notice nothing run again to tell whether the mutant changes any value of the stack's functions.
     """
 
     run: RunRequest
@@ -63,6 +73,7 @@ class MutationRequest:
     hand_written: Path | None = None
     again: Mapping[str, Any] | None = None
     locate: bool = False
+    values: bool = False
     watcher: Callable[[int], Progress] = field(repr=False)
     say: Callable[[str], None] = print
 
@@ -97,6 +108,8 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
         judged = [result for result in results(version_set, plan, clean, request) if result.cells]
         killed = sum(each.status == "killed" for each in judged)
         request.say(f"{version_set.key}: {killed} of {len(judged)} mutants killed, {time.monotonic() - began:.0f} s")
+    if request.values:
+        compare_values(version_set, results(version_set, plan, clean, request), cases, request)
     return SetScore(
         set=version_set.key,
         traced_cells=len(cells),
@@ -151,23 +164,46 @@ def clean_runs(version_set: VersionSet, sample: Sample, cases: dict[str, Case], 
 def measure(
     version_set: VersionSet, cases: Sequence[Case], request: MutationRequest, name: str, *, repeats: int = 1
 ) -> None:
-    out = request.directory / name
     if not cases:
         return
     is_located = request.locate and name == MUTATED
-    variables = {MUTANTS: str(mutants_file(version_set, request).absolute())}
-    prepared = replace(
+    whole = prepared(version_set, request, name)
+    variables = {**whole.variables, mutated_modules.REQUESTED: "1"} if is_located else whole.variables
+    choice = location.RED if is_located else location.NONE
+    whole = replace(whole, repeats=repeats, variables=variables, locate=choice)
+    run_request.run(whole, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)
+
+
+def prepared(version_set: VersionSet, request: MutationRequest, name: str) -> RunRequest:
+    """A run of mutated cells in a folder of its own, which continues the one that is there."""
+    out = request.directory / name
+    return replace(
         request.run,
         out=out,
         resume=(out / store.RUN).exists(),
-        repeats=repeats,
         cold_sample=0,
         suite=replace(SUITE, in_order=name == MUTATED),
-        variables=variables | ({mutated_modules.REQUESTED: "1"} if is_located else {}),
-        locate=location.RED if is_located else location.NONE,
+        variables={MUTANTS: str(mutants_file(version_set, request).absolute())},
         profile="",
     )
-    run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)
+
+
+def compare_values(
+    version_set: VersionSet, found: Sequence[MutantResult], cases: Mapping[str, Case], request: MutationRequest
+) -> None:
+    """Compare the values of the first cells of each mutant that changes no compared number with the unchanged stack."""
+    silent = [each for each in found if each.status in {SAME_NUMBERS, SAME_VALUES}]
+    done = mutant_values.known(request.directory / COMPARED)
+    chosen = [(cell.case, each.mutant.id) for each in silent for cell in each.green[: mutant_values.MOST]]
+    mutated = [mutated_case(cases[case], mutant) for case, mutant in chosen]
+    left = [each for each in mutated if each.id not in done]
+    if not left:
+        return
+    request.say(f"{version_set.key}: comparing the values of {len(silent)} mutants in {len(left)} cells")
+    whole = replace(
+        prepared(version_set, request, COMPARED), afterwards=partial(mutant_values.compare, version_set, left)
+    )
+    run_request.run(whole, work=[], watcher=request.watcher(3 * len(left)), say=request.say)
 
 
 def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
@@ -198,10 +234,17 @@ def clean_of(outcome: Outcome) -> str:
 def results(version_set: VersionSet, plan: Plan, clean: CleanRuns, request: MutationRequest) -> list[MutantResult]:
     """The results so far. A mutant whose cells are all red without it counts as not covered."""
     changed = {mutant.id: mutant.changed for mutant, _ in plan}
+    changes = mutant_values.known(request.directory / COMPARED)
     by_mutant: dict[str, list[MutatedCell]] = defaultdict(list)
     for each in outcomes(version_set, request, MUTATED):
         numbers_of_clean = clean.get(clean_of(each), ())
-        cell = cell_result(clean_of(each), each, numbers_of_clean, changed=changed.get(mutant_of(each), ""))
+        cell = cell_result(
+            clean_of(each),
+            each,
+            numbers_of_clean,
+            changed=changed.get(mutant_of(each), ""),
+            changes=changes.get(each.case),
+        )
         by_mutant[mutant_of(each)].append(cell)
     return [
         MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(cells)) for mutant, cells in plan

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
 SAME_NUMBERS: Final = "same numbers"  # green, and every compared number is bit for bit that of the unchanged stack
+UNSEEN: Final = "unseen"  # of these, those with which a function of the stack takes, leaves or returns another value
+SAME_VALUES: Final = "same values"  # of these, those with which none does, in the cells whose calls were recorded
 LOST: Final = "lost"  # every cell was lost: the harness could not judge, or could not activate the mutant
 NOT_RUN: Final = "not run"
-STATUSES: Final = (KILLED, SURVIVED, SAME_NUMBERS, NOT_COVERED, LOST, NOT_RUN)
+STATUSES: Final = (KILLED, SURVIVED, UNSEEN, SAME_NUMBERS, SAME_VALUES, NOT_COVERED, LOST, NOT_RUN)
 LONGEST: Final = 160
 
 
@@ -34,7 +36,8 @@ LONGEST: Final = 160
 class MutatedCell:
     """A cell with a mutant. ``noticed`` are the missed checks, the error, or the reason.
 
-    ``same_numbers``: its values are those of the unchanged stack, in the last place too.
+    ``same_numbers``: its values are those of the unchanged stack, in the last place too. ``changes`` is the function of
+    the stack that first has another value, empty if none has, and None if the calls were not compared.
     """
 
     case: str
@@ -42,6 +45,7 @@ class MutatedCell:
     noticed: tuple[str, ...]
     seconds: float
     same_numbers: bool = False
+    changes: str | None = None
     located: LocatedMutant | None = None
 
     @property
@@ -51,6 +55,8 @@ class MutatedCell:
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
         located = found.pop("located")
+        if self.changes is None:
+            del found["changes"]
         return found if self.located is None else {**found, "located": {**located, "place": self.located.place}}
 
 
@@ -68,7 +74,12 @@ def rounded(value: Scalar) -> str:
 
 
 def cell_result(
-    case: str, outcome: Outcome, clean: Collection[tuple[object, ...]] = (), *, changed: str = ""
+    case: str,
+    outcome: Outcome,
+    clean: Collection[tuple[object, ...]] = (),
+    *,
+    changed: str = "",
+    changes: str | None = None,
 ) -> MutatedCell:
     """The result of a mutated cell; ``clean`` are the numbers of the runs on the unchanged stack.
 
@@ -83,8 +94,19 @@ def cell_result(
         noticed=missed or reason,
         seconds=outcome.seconds,
         same_numbers=set(clean) == {numbers(outcome)},
+        changes=changes,
         located=located_mutants.of(outcome, changed),
     )
+
+
+def silent_status(green: Sequence[MutatedCell]) -> str:
+    """The status of a mutant that no cell notices."""
+    if not all(cell.same_numbers for cell in green):
+        return SURVIVED
+    compared = [cell.changes for cell in green if cell.changes is not None]
+    if any(compared):
+        return UNSEEN
+    return SAME_VALUES if compared else SAME_NUMBERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +121,15 @@ class MutantResult:
     def status(self) -> str:
         if any(cell.is_red for cell in self.cells):
             return KILLED
-        green = [cell for cell in self.cells if cell.verdict == Verdict.PASS.value]
-        if green:
-            return SAME_NUMBERS if all(cell.same_numbers for cell in green) else SURVIVED
+        if self.green:
+            return silent_status(self.green)
         if self.cells:
             return LOST
         return NOT_RUN if self.covered else NOT_COVERED
+
+    @property
+    def green(self) -> tuple[MutatedCell, ...]:
+        return tuple(cell for cell in self.cells if cell.verdict == Verdict.PASS.value)
 
     @property
     def noticed_by(self) -> str:
@@ -148,7 +173,7 @@ class Share:
 
     @property
     def judged(self) -> int:
-        return self.counts[KILLED] + self.counts[SURVIVED]
+        return self.counts[KILLED] + self.counts[SURVIVED] + self.counts[UNSEEN]
 
     @property
     def score(self) -> float | None:

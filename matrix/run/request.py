@@ -68,6 +68,7 @@ class RunRequest:
     offline: Path | None = None
     system_torch: bool = False
     system_python: str = "python3"
+    afterwards: Callable[[RunContext], None] | None = field(default=None, repr=False)  # with what the run prepared
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
     variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
@@ -273,15 +274,17 @@ def run_all(
         UserError: bad input, or the machine cannot run a request; runs are removed if no cell finished.
     """
     watcher = watcher or Silent()
-    began: list[tuple[RunContext, Work, str]] = []
+    began: list[tuple[RunContext, Work, RunRequest]] = []
     try:
         for request, work in parts:
             request.check()
             whole = request.work() if work is None else work
-            began.append((prepare_context(request, whole, watcher=watcher, say=say), whole, request.locate))
-        for ctx, work, choice in began:
+            began.append((prepare_context(request, whole, watcher=watcher, say=say), whole, request))
+        for ctx, work, request in began:
             pipeline.run(work, ctx)
-            location.run(work, choice, ctx)
+            location.run(work, request.locate, ctx)
+            if request.afterwards is not None:
+                request.afterwards(ctx)
     except (UserError, KeyboardInterrupt) as error:
         stores = [ctx.store for ctx, _, _ in began]
         with_cells = [each for each in stores if each.outcomes]

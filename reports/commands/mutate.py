@@ -54,6 +54,10 @@ def mutate(
         bool,
         typer.Option("--locate", help="Run red cells once more to name the first module or function off."),
     ] = False,
+    values: Annotated[
+        bool,
+        typer.Option("--values", help="Tell which unnoticed mutants change a value of the stack's functions."),
+    ] = False,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the runs.", show_default="runs/mutate-<time>")] = None,
@@ -96,6 +100,7 @@ def mutate(
             hand_written=mutants,
             again=None if again is None else mutant_reviews.drawn_results(again, "--again"),
             locate=locate,
+            values=values,
             watcher=lambda planned: progress_bar.choose(console, planned=planned),
             say=console.print,
         )

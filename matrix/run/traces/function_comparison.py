@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from cases.checks.function_traces import CALL, RAISE
+from cases.checks.function_traces import CALL, MOST, RAISE
 from cases.checks.module_traces import ERROR
 from matrix.run.outcome import DeviationRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cases.checks.function_traces import FunctionEvent
     from cases.checks.module_traces import ModuleTrace
+
+    Calls = Mapping[tuple[int, int], Sequence[FunctionEvent]]  # by stage and rank
 
 FUNCTION: Final = "function"  # the kind where a function returns something else or leaves its arguments otherwise
 
@@ -41,6 +43,44 @@ def first_function(found: Sequence[ModuleTrace], right: Sequence[ModuleTrace]) -
         if blamed is not None:
             return record(blamed, trace.rank) if blamed.function else None
     return None
+
+
+def changed_function(found: Calls, right: Calls, again: Calls) -> str | None:
+    """The function that first takes, leaves or returns another value than in two right runs; empty if none does.
+
+    An event that differs between the two right runs does not count, as one that has the time. None if the rest cannot
+    be compared: the two have different calls, or a trace was cut.
+    """
+    for place in sorted(right):
+        name = first_change(found.get(place, ()), right[place], again.get(place, ()))
+        if name != "":
+            return name
+    return ""
+
+
+def first_change(
+    found: Sequence[FunctionEvent], right: Sequence[FunctionEvent], again: Sequence[FunctionEvent]
+) -> str | None:
+    if len(right) != len(again):
+        return None
+    for event, expected, other in zip_longest(found, right, again):
+        if expected is not None and (other is None or call(expected) != call(other)):
+            return None
+        is_steady = expected is not None and other is not None and expected.digest == other.digest
+        if event is None or expected is None or call(event) != call(expected):
+            return name_of(event or expected)
+        if is_steady and event.digest != expected.digest:
+            return name_of(event)
+    return None if len(right) >= MOST else ""
+
+
+def call(event: FunctionEvent) -> tuple[str, str, str]:
+    return event.kind, event.function, event.caller
+
+
+def name_of(event: FunctionEvent) -> str:
+    """The function to look into; that of the event for a call by code outside the stack."""
+    return blame(event).function or event.function
 
 
 def record(blamed: Blamed, rank: int) -> DeviationRecord:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
 from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, FUNCTION, MADE, OUTSIDE, PLACES, SAME, UNNAMED
-from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
+from matrix.experiments.mutation_score import (
+    KILLED,
+    LOST,
+    NOT_COVERED,
+    NOT_RUN,
+    SAME_NUMBERS,
+    SAME_VALUES,
+    STATUSES,
+    SURVIVED,
+    UNSEEN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +35,11 @@ WHERE = {
     FUNCTION: "none, but the mutated function is named, which ran outside of modules there",
     OUTSIDE: "any, as the mutated code ran outside of modules",
 }
-WORDS = {SAME_NUMBERS: "changed no number"}
+WORDS = {
+    UNSEEN: "changed a value that no cell compares",
+    SAME_NUMBERS: "changed no number",
+    SAME_VALUES: "changed no value",
+}
 REVIEWS = "## Reviews"
 
 
@@ -41,6 +55,8 @@ def of_set(each: SetScore) -> Iterator[str]:
         yield from (f"    {share.name}: {share_words(share)}" for share in shares)
     for survivor in each.of_status(SURVIVED):
         yield from survivor_lines(survivor)
+    for unseen in each.of_status(UNSEEN):
+        yield f"  unseen: {place(unseen)} changes {', '.join(changed_functions(unseen))}"
     for lost in each.of_status(LOST):
         yield f"  lost: {place(lost)}: {'; '.join(lost.cells[0].noticed)}"
     yield from (f"  not mutable: {name}: {reason}" for name, reason in each.rejected.items())
@@ -109,7 +125,7 @@ def tables(each: SetScore) -> list[tuple[str, list[Share]]]:
 def share_words(share: Share) -> str:
     others = [
         f"{share.counts[status]} {WORDS.get(status, status)}"
-        for status in (SAME_NUMBERS, NOT_COVERED, LOST, NOT_RUN)
+        for status in (UNSEEN, SAME_NUMBERS, SAME_VALUES, NOT_COVERED, LOST, NOT_RUN)
         if share.counts[status]
     ]
     percent = "" if share.score is None else f" ({share.score:.0%})"
@@ -121,6 +137,11 @@ def survivor_lines(survivor: MutantResult) -> Iterator[str]:
     yield f"  survived: {place(survivor)} ({survivor.mutant.kind})"
     yield from (f"      {line}" for line in survivor.diff.splitlines())
     yield f"      in {', '.join(cell.case for cell in survivor.cells)}"
+
+
+def changed_functions(unseen: MutantResult) -> dict[str, None]:
+    """The functions that first have another value in its cells."""
+    return dict.fromkeys(cell.changes for cell in unseen.cells if cell.changes)
 
 
 def place(result: MutantResult) -> str:
@@ -150,6 +171,18 @@ def markdown_of_set(each: SetScore) -> Iterator[str]:
         yield f"`{survivor.mutant.file}:{survivor.mutant.line}` {survivor.mutant.where} ({survivor.mutant.kind})"
         cases = ", ".join(f"`{cell.case}`" for cell in survivor.cells)
         yield from ("", "```diff", survivor.diff, "```", "", f"Green: {cases}", "")
+    yield from unseen_lines(each)
+
+
+def unseen_lines(each: SetScore) -> Iterator[str]:
+    unseen = each.of_status(UNSEEN)
+    if unseen:
+        yield from ("## Values that no cell compares", "")
+    for one in unseen:
+        functions = ", ".join(f"`{name}`" for name in changed_functions(one))
+        yield f"* `{one.mutant.file}:{one.mutant.line}` {one.mutant.where} ({one.mutant.kind}) changes {functions}"
+    if unseen:
+        yield ""
 
 
 def with_reviews(page: str, document: Mapping[str, Any]) -> str:

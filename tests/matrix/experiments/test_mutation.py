@@ -110,6 +110,22 @@ def test_equal_numbers_are_those_of_every_clean_run(value: float, clean: tuple[f
     assert MutantResult(mutant=a_mutant(), cells=(cell,)).status == status
 
 
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ((None, None), "same numbers"),
+        (("", None), "same values"),
+        (("", "peft/a.py f"), "unseen"),
+    ],
+)
+def test_values_divide_the_mutants_that_change_no_number(changes: tuple[str | None, ...], status: str) -> None:
+    cells = tuple(
+        MutatedCell(case=FIRST, verdict="pass", noticed=(), seconds=1.0, same_numbers=True, changes=each)
+        for each in changes
+    )
+    assert MutantResult(mutant=a_mutant(), cells=cells).status == status
+
+
 def test_a_digest_of_the_numbers_counts() -> None:
     one, other = (an_outcome(FIRST, "pass", facts={f"{FACT}, stage 0, rank 0": text}) for text in ("a", "b"))
     assert mutation_score.numbers(one) != mutation_score.numbers(other)

@@ -58,7 +58,7 @@ def test_the_document_matches_the_schema(ftmatrix: Command, tmp_path: Path) -> N
 @pytest.mark.usefixtures("scored")
 def test_the_tables_are_written_as_markdown(ftmatrix: Command, tmp_path: Path) -> None:
     ftmatrix("mutate", "--out", str(tmp_path / "m"))
-    assert "| peft | 1 | 1 | 0 | 0 | 0 | 0 | 50% |" in (tmp_path / "m" / "mutation.md").read_text()
+    assert "| peft | 1 | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 50% |" in (tmp_path / "m" / "mutation.md").read_text()
 
 
 def test_a_survivor_is_shown_with_its_place_its_diff_and_its_cells() -> None:
@@ -104,6 +104,19 @@ def test_a_document_with_locations_matches_the_schema() -> None:
     document = json.loads(json.dumps(mutation_score.document([located_score()], seed=1, run={})))
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
     assert document["sets"][0]["places"] == {"same": 1, "made": 1}
+
+
+def test_values_that_no_cell_compares_are_shown_and_match_the_schema() -> None:
+    silent = a_result("pass", "m3")
+    cells = (replace(silent.cells[0], same_numbers=True, changes="peft/a.py f"),)
+    score = replace(a_score(), mutants=(a_result("wrong"), replace(silent, cells=cells)))
+    jsonschema.validate(
+        json.loads(json.dumps(mutation_score.document([score], seed=1, run={}))), json.loads(SCHEMA.read_text())
+    )
+    text = "\n".join(mutation_text.lines([score]))
+    assert "unseen: m3 peft/a.py:3 f changes peft/a.py f" in text
+    assert "1 of 2 mutants killed (50%), 1 changed a value that no cell compares" in text
+    assert "* `peft/a.py:3` f (term) changes `peft/a.py f`" in mutation_text.markdown([score])
 
 
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from cases.checks.function_traces import FunctionEvent
 from cases.checks.module_traces import ModuleTrace
-from matrix.run.traces.function_comparison import first_function
+from matrix.run.traces import function_comparison
+from matrix.run.traces.function_comparison import changed_function, first_function
 
 
 def event(kind: str, function: str, digest: str = "same", **other: str) -> FunctionEvent:
@@ -59,3 +60,33 @@ def test_another_name_of_a_module_is_no_difference() -> None:
 
 def test_traces_without_functions_name_none() -> None:
     assert first_function([ModuleTrace(0, 0)], [ModuleTrace(0, 0)]) is None
+
+
+TIMED = replace(INNER_ENDS, digest="12:00")
+LATER = replace(INNER_ENDS, digest="12:01")
+
+
+@pytest.mark.parametrize(
+    ("events", "again", "name"),
+    [
+        (RIGHT, RIGHT, ""),
+        ([OUTER, INNER, LATER, OUTER_ENDS], RIGHT, "scale"),
+        ([OUTER, INNER, TIMED, OUTER_ENDS], [OUTER, INNER, LATER, OUTER_ENDS], ""),  # no two runs have it
+        ([OUTER, INNER, TIMED, replace(OUTER_ENDS, digest="other")], [OUTER, INNER, LATER, OUTER_ENDS], "merge"),
+        ([OUTER, OUTER_ENDS], RIGHT, "merge"),
+        ([replace(OUTER, digest="other"), *RIGHT[1:]], RIGHT, "merge"),  # called by code outside the stack
+        (RIGHT, [OUTER, OUTER_ENDS], None),
+        (RIGHT, [OUTER, OUTER_ENDS, INNER, INNER_ENDS], None),
+    ],
+)
+def test_a_changed_value_is_one_that_two_right_runs_share(events: Any, again: Any, name: str | None) -> None:
+    assert changed_function({(0, 0): events}, {(0, 0): RIGHT}, {(0, 0): again}) == name
+
+
+def test_values_beyond_a_cut_trace_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_comparison, "MOST", len(RIGHT))
+    assert changed_function({(0, 0): RIGHT}, {(0, 0): RIGHT}, {(0, 0): RIGHT}) is None
+
+
+def test_a_rank_without_a_trace_differs() -> None:
+    assert changed_function({}, {(0, 0): RIGHT}, {(0, 0): RIGHT}) == "merge"
