@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -10,10 +13,12 @@ from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
+
+    Closure = Callable[[], Any]
 
 GROUP = "torch's optimisers"
 STEPS = 4
@@ -142,34 +147,53 @@ def quasi_newton(gradients: list[Any], moves: list[Any], kept: int) -> Any:
     return -inverse @ gradients[-1]
 
 
+def quadratic() -> tuple[Any, Any]:
+    """The matrix and the minimum of a function that curves upwards, float64."""
+    import torch
+
+    generator = torch.Generator().manual_seed(3)
+    root = torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    return root @ root.T + torch.eye(5), torch.arange(1.0, 6.0, dtype=torch.float64)
+
+
+def minimiser(sign: float = 1.0, **more: Any) -> tuple[list[Any], Any, Closure, list[float]]:
+    """The parameters, L-BFGS on a sign times the quadratic function, its closure, and the losses that this computed."""
+    import torch
+
+    matrix, target = quadratic()
+    parts = [torch.nn.Parameter(torch.zeros(size, dtype=torch.float64)) for size in (2, 3)]
+    optimiser, seen = torch.optim.LBFGS(parts, **more), list[float]()
+
+    def closure() -> Any:
+        optimiser.zero_grad()
+        point = torch.cat(parts) - target
+        loss = sign * 0.5 * point @ matrix @ point
+        loss.backward()
+        seen.append(float(loss))
+        return loss
+
+    return parts, optimiser, closure, seen
+
+
+def joined(parts: list[Any]) -> Any:
+    import torch
+
+    return torch.cat([each.detach() for each in parts])
+
+
 @call(GROUP, phase=Phase.OPTIMIZER)
 def torch_lbfgs(_ctx: Context) -> Iterator[Check]:
     """L-BFGS moves along -H g, where H follows from the last history_size steps by the update of BFGS.
 
     Nocedal and Wright, Numerical Optimization, section 7.2. The first step is at most 1 long in the 1-norm. With
-    strong_wolfe it finds the minimum.
+    strong_wolfe it finds the minimum. max_iter and max_eval bound a step: it makes as many iterations as single steps
+    would, and goes on from a state of an early release.
     """
     import torch
 
-    generator = torch.Generator().manual_seed(3)
-    root = torch.randn(5, 5, generator=generator, dtype=torch.float64)
-    matrix, target = root @ root.T + torch.eye(5), torch.arange(1.0, 6.0, dtype=torch.float64)
-
-    def made(start: Any, **more: Any) -> tuple[list[Any], Any, Any]:
-        parts = [torch.nn.Parameter(start[:2].clone()), torch.nn.Parameter(start[2:].clone())]
-        optimiser = torch.optim.LBFGS(parts, **more)
-
-        def closure() -> Any:
-            optimiser.zero_grad()
-            point = torch.cat(parts) - target
-            loss = 0.5 * point @ matrix @ point
-            loss.backward()
-            return loss
-
-        return parts, optimiser, closure
-
+    matrix, target = quadratic()
     for kept, rate in ((10, 1.0), (2, 0.7)):
-        parts, optimiser, closure = made(torch.zeros(5, dtype=torch.float64), lr=rate, max_iter=1, history_size=kept)
+        parts, optimiser, closure, _ = minimiser(lr=rate, max_iter=1, history_size=kept)
         point = torch.zeros(5, dtype=torch.float64)
         gradients: list[Any] = []
         moves: list[Any] = []
@@ -183,9 +207,55 @@ def torch_lbfgs(_ctx: Context) -> Iterator[Check]:
             yield at_most(f"loss off, step {step}, {kept} pairs", relative(loss.detach(), wanted), 1e-8)
             moves.append(length * direction)
             point = point + moves[-1]
-            found = torch.cat([each.detach() for each in parts])
-            yield at_most(f"weights off, step {step}, {kept} pairs", relative(found, point), 1e-6)
-    parts, optimiser, closure = made(torch.zeros(5, dtype=torch.float64), line_search_fn="strong_wolfe", max_iter=50)
+            yield at_most(f"weights off, step {step}, {kept} pairs", relative(joined(parts), point), 1e-6)
+    parts, optimiser, closure, _ = minimiser(line_search_fn="strong_wolfe", max_iter=50)
     optimiser.step(closure)
-    found = torch.cat([each.detach() for each in parts])
-    yield at_most("minimum off, strong_wolfe", relative(found, target), 1e-5)
+    yield at_most("minimum off, strong_wolfe", relative(joined(parts), target), 1e-5)
+    yield from bounded_steps()
+    yield from steps_from_early_states()
+
+
+def bounded_steps() -> Iterator[Check]:
+    """A step evaluates the function max_eval times at most, and once for each iteration; later steps count on.
+
+    max_iter is "maximal number of iterations per optimization step", max_eval that of function evaluations.
+    """
+    for most, evaluations in ((6, 3), (3, 6), (4, 4), (5, 2)):
+        title = f"max_iter={most}, max_eval={evaluations}"
+        parts, optimiser, closure, seen = minimiser(lr=0.5, max_iter=most, max_eval=evaluations)
+        iterations = min(most, evaluations if most < evaluations else evaluations - 1)  # the last ends with one
+        alone, single, one, _ = minimiser(lr=0.5, max_iter=1)
+        for step in (1, 2):
+            optimiser.step(closure)
+            for _ in range(iterations):
+                single.step(one)
+            state = optimiser.state[parts[0]]
+            counts = (len(seen), state["func_evals"], state["n_iter"])
+            wanted = (step * min(most, evaluations),) * 2 + (step * iterations,)
+            yield equal(f"evaluations and iterations, step {step}, {title}", str(counts), str(wanted))
+            yield at_most(f"weights off, step {step}, {title}", relative(joined(parts), joined(alone)), EXACT)
+
+
+def steps_from_early_states() -> Iterator[Check]:
+    """A state without the arguments that later releases added goes on as it would have; maximize climbs as it falls."""
+    import torch
+
+    knows = "maximize" in inspect.signature(torch.optim.LBFGS).parameters
+    for search, sign in product((None, "strong_wolfe"), (1.0, -1.0) if knows else (1.0,)):
+        more = {"maximize": True} if sign < 0 else {}
+        title = f"line_search_fn={search}, maximize={sign < 0}"
+        given: dict[str, Any] = {"lr": 0.5, "max_iter": 3, "line_search_fn": search}
+        plain, first, falling, _ = minimiser(**given)
+        climbing, second, rising, _ = minimiser(sign, **given, **more)
+        for _ in range(2):
+            first.step(falling)
+            second.step(rising)
+        yield at_most(f"weights off, {title}", relative(joined(climbing), joined(plain)), EXACT)
+        if sign < 0:
+            continue
+        state = copy.deepcopy(first.state_dict())
+        state["param_groups"][0].pop("maximize", None)
+        second.load_state_dict(state)
+        first.step(falling)
+        second.step(rising)
+        yield at_most(f"weights off after an early state, {title}", relative(joined(climbing), joined(plain)), EXACT)

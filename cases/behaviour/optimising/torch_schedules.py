@@ -22,6 +22,7 @@ BASES = (0.3, 0.07)  # the rates of two groups
 SAME = 1e-12  # relative to the base rate: some tens of products in float64
 LEAST = 0.01
 MILESTONES, SHORT = (3, 3, 11), 5
+UNEVEN = 5  # a period that does not end where scheduled() reloads: a scheduler that starts anew there has other rates
 STARTS = (4, 14)  # of the second and the third scheduler in a row
 
 
@@ -105,8 +106,8 @@ def torch_schedules_of_factors(ctx: Context) -> Iterator[Check]:
             lambda step: (1 - min(step, 9) / 9) ** 1.5,
         ),
         "MultiplicativeLR": (
-            lambda each: schedulers.MultiplicativeLR(each, lambda step: 1 - 0.1 * (step % 3)),
-            lambda step: math.prod(1 - 0.1 * (each % 3) for each in range(1, step + 1)),
+            lambda each: schedulers.MultiplicativeLR(each, lambda step: 1 - 0.1 * (step % UNEVEN)),
+            lambda step: math.prod(1 - 0.1 * (each % UNEVEN) for each in range(1, step + 1)),
         ),
         "LambdaLR": (lambda each: schedulers.LambdaLR(each, lambda step: 1 / (1 + step)), lambda step: 1 / (1 + step)),
     }

@@ -108,10 +108,15 @@ def parts(model: Any) -> Tensors:
 
 
 def gradient(name: str, like: Any, step: int) -> Any:
+    """Random numbers of a spread that differs by rank, and lasts: else the means of long vectors would be alike."""
     import torch
 
-    seed = torch.Generator().manual_seed(1000 * step + sum(map(ord, name)))
-    return torch.randn(like.shape, generator=seed)
+    seed, lasting = (torch.Generator().manual_seed(1000 * each + sum(map(ord, name))) for each in (step, 0))
+    found = torch.randn(like.shape, generator=seed)
+    if name.endswith("_E"):
+        return found
+    ranks = 3 * torch.rand(like.shape[1 if name.endswith("_B") else 0], generator=lasting)
+    return found * (ranks if name.endswith("_B") else ranks[:, None])
 
 
 def trained(model: Any, schedule: Schedule) -> Iterator[tuple[int, Tensors, Tensors]]:
