@@ -106,6 +106,33 @@ def int8_trained_weights(ctx: Context) -> Iterator[Check]:
     yield at_most("outputs off", worst(errors), ROUNDED)
 
 
+@call(GROUP, phase=Phase.OPTIMIZER, requires=EIGHT)
+def int8_trained_weights_with_zeroed_gradients(ctx: Context) -> Iterator[Check]:
+    """An 8-bit layer that keeps its weight quantises it after each step, also if zero_grad(set_to_none=False) is used.
+
+    torch documents that this keeps tensors of zeros as gradients: the next one is added to them, and nothing else.
+    """
+    import torch
+
+    weight, bias = values()
+    layer = formats.eight_bit_layer(ctx, weight, bias, trained=True, threshold=0.0)
+    for step in range(3):
+        layer.zero_grad(set_to_none=False)
+        total = torch.zeros(5, 64)
+        for turn in (1, 2):  # gradients of two passes are added up
+            inputs = formats.numbers(5, 64, seed=2 * step + turn, short=True)
+            found = layer(inputs.to(ctx.place.device))
+            found.backward(torch.ones_like(found))
+            expected = inputs.double() @ formats.int8_weight(layer.weight.detach().cpu()).T + bias
+            off = relative(found.detach().cpu(), expected)
+            yield at_most(f"outputs off, step {step}, pass {turn}", off, ROUNDED)
+            total += inputs
+            wanted = total.sum(0).expand(len(weight), -1)
+            yield at_most(f"gradient off, step {step}, pass {turn}", relative(gradient(layer.weight), wanted), ROUNDED)
+        with torch.no_grad():
+            layer.weight.add_(1.5 * layer.weight.roll(1, 0))
+
+
 @call(GROUP, phase=Phase.BACKWARD, requires=EIGHT)
 def int8_trained_weights_of_sequences(ctx: Context) -> Iterator[Check]:
     """An 8-bit layer that keeps its weight trains on inputs of three dimensions as on their rows."""

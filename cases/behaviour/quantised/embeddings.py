@@ -90,6 +90,34 @@ def embeddings_in_4_bits(ctx: Context) -> Iterator[Check]:
     yield from rows_off("nf4, bf16", layer, formats.four_bit(short, "nf4", BLOCK), within, ctx)
 
 
+@call(GROUP, phase=Phase.WRAP, requires=("4bit", "states_of_layers"))
+def embeddings_that_lost_their_state(ctx: Context) -> Iterator[Check]:
+    """A 4-bit embedding whose weight lost its state, as in copies by a wrapper, takes the one that the layer keeps."""
+    from bitsandbytes.nn import EmbeddingFP4, EmbeddingNF4, Params4bit
+
+    for kind, quant in ((EmbeddingNF4, "nf4"), (EmbeddingFP4, "fp4")):
+        for width in (BLOCK, 3 * BLOCK):
+            weight = formats.numbers(ROWS, width, seed=width)
+            layer = filled(kind(ROWS, width), weight, ctx)
+            state, title = layer.weight.quant_state, f"{quant}, {width} wide"
+            layer.weight = Params4bit(layer.weight.data, requires_grad=False, quant_type=quant, bnb_quantized=True)
+            yield equal(f"state that is lost, {title}", str(layer.weight.quant_state), "None")
+            yield from rows_off(title, layer, formats.four_bit(weight, quant, BLOCK), SINGLE, ctx)
+            yield equal(f"the same state again, {title}", layer.weight.quant_state is state, bound=True)
+
+
+@call(GROUP, phase=Phase.WRAP, requires=("4bit", "states_of_layers"))
+def embeddings_of_plain_parameters(ctx: Context) -> Iterator[Check]:
+    """A 4-bit embedding whose weight a wrapper such as FSDP replaced by a plain parameter works on, as layers do."""
+    import torch
+    from bitsandbytes.nn import EmbeddingNF4
+
+    weight = formats.numbers(ROWS, BLOCK, seed=BLOCK)
+    layer = filled(EmbeddingNF4(ROWS, BLOCK), weight, ctx)
+    layer.weight = torch.nn.Parameter(layer.weight.data, requires_grad=False)
+    yield from rows_off("a plain parameter", layer, formats.four_bit(weight, "nf4", BLOCK), SINGLE, ctx)
+
+
 @call(GROUP, phase=Phase.FORWARD, requires=("4bit",))
 def embeddings_of_partial_blocks(ctx: Context) -> Iterator[Check]:
     """EmbeddingNF4 and EmbeddingFP4 with rows that are no whole blocks give the nearest levels, too."""

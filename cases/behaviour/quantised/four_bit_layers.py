@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -153,6 +154,32 @@ def four_bit_products(ctx: Context) -> Iterator[Check]:
             kind = f"{quant}{', absmax in 8 bits' if double else ''}"
             yield at_most(f"outputs off: {kind}", worst(outputs), SINGLE)
             yield at_most(f"gradient off: {kind}", worst(gradients), SINGLE)
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=FOUR)
+def four_bit_bias_gradients(ctx: Context) -> Iterator[Check]:
+    """The gradient of a 4-bit layer's bias is the sum over all rows, added up in the dtype in which the layer computes.
+
+    Autocast changes the dtype of the outputs, and so of their gradients, but no sum of them.
+    """
+    import torch
+
+    kinds = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    weight, bias = formats.numbers(48, 64, seed=2), formats.numbers(48, seed=3)
+    for (name, computed), mixed, shape in product(kinds.items(), (False, True), ((300,), (7, 60))):
+        layer = formats.four_bit_layer(ctx, weight, bias, "nf4").train()
+        layer.compute_dtype = computed
+        inputs = formats.numbers(*shape, 64, short=True).to(ctx.place.device)
+        with torch.autocast(ctx.place.kind, torch.bfloat16, enabled=mixed):
+            found = layer(inputs.to(computed))
+        # All of one sign and exact in bfloat16, so that a sum in fewer bits is further off than one in more.
+        above = formats.numbers(*shape, 48, seed=4, short=True).abs().to(found)
+        found.backward(above)
+        title = f"{name}, autocast={mixed}, {'x'.join(map(str, shape))}"
+        wanted = above.double().cpu().reshape(-1, 48).sum(0)
+        yield at_most(
+            f"gradient of the bias off: {title}", relative(layer.bias.grad.cpu(), wanted), 4 * UNIT_ROUNDOFF[name]
+        )
 
 
 @call(GROUP, phase=Phase.RELOAD, requires=FOUR)

@@ -179,6 +179,19 @@ def default_layers() -> dict[str, tuple[Any, str]]:
             nn.Linear8bitLt(*sizes, bias=False, has_fp16_weights=False, threshold=4.0),
             "Int8Params False False False 4.0",
         ),
+        "Embedding4bit": (nn.Embedding4bit(*table), f"{four_bit.format('False', 'fp4')} torch.float32"),
+        "Embedding4bit by arguments": (
+            nn.Embedding4bit(*table, quant_type="nf4", quant_storage=torch.bfloat16, **brain),
+            "Params4bit False 64 False nf4 torch.bfloat16 torch.bfloat16",
+        ),
+        "EmbeddingNF4 by arguments": (
+            nn.EmbeddingNF4(*table, quant_storage=torch.float16, **brain),
+            "Params4bit False 64 False nf4 torch.float16 torch.bfloat16",
+        ),
+        "EmbeddingFP4 by arguments": (
+            nn.EmbeddingFP4(*table, quant_storage=torch.float32),
+            "Params4bit False 64 False fp4 torch.float32 torch.float32",
+        ),
         "EmbeddingFP4": (nn.EmbeddingFP4(*table, **brain), f"{four_bit.format('False', 'fp4')} torch.bfloat16"),
         "EmbeddingNF4": (nn.EmbeddingNF4(*table), f"{four_bit.format('False', 'nf4')} torch.float32"),
         "Embedding8bit": (nn.Embedding8bit(*table, **brain), "Int8Params False False torch.bfloat16"),
@@ -208,9 +221,15 @@ def layers_by_default(_ctx: Context) -> Iterator[Check]:
 
     for title, (layer, wanted) in default_layers().items():
         yield equal(f"settings: {title}", settings_of(layer), wanted)
-        rows = layer.out_features if hasattr(layer, "out_features") else layer.num_embeddings
-        columns = layer.in_features if hasattr(layer, "in_features") else layer.embedding_dim
-        yield equal(f"shape: {title}", str(tuple(layer.weight.shape)), str((rows, columns)))
+        embeds = hasattr(layer, "num_embeddings")
+        shape = (OUTPUTS, quantisation.BLOCK if embeds else INPUTS)
+        own = (layer.num_embeddings, layer.embedding_dim) if embeds else (layer.out_features, layer.in_features)
+        yield equal(f"shape: {title}", str(tuple(layer.weight.shape)), str(shape))
+        yield equal(f"sizes: {title}", str(own), str(shape))
+        if embeds:  # "load_state_dict(fp16_module.state_dict())", before it is moved
+            given = formats.numbers(*shape, seed=2).to(layer.weight.dtype)
+            layer.load_state_dict({"weight": given})
+            yield equal(f"numbers that differ after loading: {title}", int((layer.weight.data != given).sum()), 0)
         quantised = layer.weight.quant_state if hasattr(layer.weight, "quant_state") else layer.weight.SCB
         yield equal(f"statistics before it quantises: {title}", str(quantised), "None")
         if hasattr(layer.weight, "quant_state"):

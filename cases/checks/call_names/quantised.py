@@ -66,6 +66,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "scales off {when}",
         "layout {when}",
         "outputs of the loaded layer off",
+        "outputs off, step {step}, pass {turn}",
+        "gradient off, step {step}, pass {turn}",
     ),
     "cases.behaviour.quantised.eight_bit_optimisers": (
         "share of weights off: {name}",
@@ -121,6 +123,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "values off, {title}",
         "names of the state, {title}",
         "numbers that differ after loading, {title}",
+        "state that is lost, {title}",
+        "the same state again, {title}",
     ),
     "cases.behaviour.quantised.four_bit_inference": (
         "outputs off: {kind}",
@@ -146,6 +150,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs off: {quant}, {name}",
         "gradient off: {kind}",
         "saved tensors that changed: {kind}",
+        "gradient of the bias off: {title}",
     ),
     "cases.behaviour.quantised.layer_arguments": (
         "outputs off: threshold {threshold}, {rows} rows",
@@ -164,6 +169,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weight knows its layer: {title}",
         "dtype of the weight: {title}",
         "bias: {title}",
+        "sizes: {title}",
+        "numbers that differ after loading: {title}",
     ),
     "cases.behaviour.quantised.mixed_targets": (
         "outputs in bfloat16 off, in roundings, {key}",
