@@ -5,6 +5,7 @@ https://huggingface.co/docs/accelerate/concept_guides/big_model_inference
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -13,7 +14,7 @@ from cases.behaviour.parallel import offloading
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cases.apply.context import Context
 
@@ -258,3 +259,59 @@ def maps_that_load(ctx: Context) -> Iterator[Check]:
             yield equal(f"entries off, {title}", offloading.differing(offloading.outputs(found), wanted), 0)
             hooks = [key for key, each in found.named_modules() if hasattr(each, "_hf_hook")]
             yield equal(f"modules with hooks, {title}", str(hooks), "[]")
+
+
+def uncovered(names: Iterable[str], entries: Iterable[str]) -> list[str]:
+    """The tensors that no entry of a map names, itself or a module around it."""
+    parts = [entry.split(".") if entry else [] for entry in entries]
+    return [name for name in names if not any(name.split(".")[: len(each)] == each for each in parts)]
+
+
+@call(GROUP, phase=Phase.LOAD)
+def maps_that_cover_a_model(ctx: Context) -> Iterator[Check]:
+    """check_device_map refuses a map that leaves tensors out, and names just these; a map may name tensors as well.
+
+    All subsets of entries, of which some begin alike. Names of no module cover nothing. dispatch_model accepts what
+    infer_auto_device_map gives for parameters of the model itself.
+    """
+    import torch
+    from accelerate import dispatch_model, infer_auto_device_map
+    from accelerate.utils import check_device_map
+
+    made = torch.nn.ModuleDict({"a": line(2, 3), "a1": torch.nn.Linear(3, 2), "b": torch.nn.BatchNorm1d(2)})
+    made.register_parameter("scale", torch.nn.Parameter(torch.ones(2)))
+    made.register_buffer("gone", torch.ones(2), persistent=False)
+    names = [*made.state_dict()]
+    entries = ("a", "a1", "a1.bias", "b", "scale", "b.running", "ab")
+    subsets = [chosen for size in range(len(entries) + 1) for chosen in itertools.combinations(entries, size)]
+    expected = {chosen: str(uncovered(names, chosen)) for chosen in subsets}
+    found_out = {chosen: left_out(made, chosen) for chosen in subsets}
+    wrong = [f"{chosen}: {found_out[chosen]}" for chosen in subsets if found_out[chosen] != expected[chosen]]
+    yield equal("maps that leave out other tensors", "; ".join(wrong[:2]) or "none", "none")
+    accepted = [sum(each == "[]" for each in of.values()) for of in (found_out, expected)]
+    yield equal("maps that are accepted", *accepted)
+    yield equal("tensors left out by the root", left_out(made, ["a", ""]), "[]")
+    model = torch.nn.Sequential(line(4, 4), line(4, 4))
+    model.register_parameter("start", torch.nn.Parameter(torch.zeros(30)))
+    inputs = torch.linspace(-1, 1, 8).reshape(2, 4)
+    wanted = model(inputs).detach()
+    found = infer_auto_device_map(model, max_memory={"cpu": 120 + 64 + 64 - 1})
+    yield equal("entries of the inferred map", ", ".join(found), "start, 0, 1")
+    check_device_map(model, dict(found))
+    dispatched = dispatch_model(model, dict(found), offload_dir=ctx.kept)
+    yield equal("entries off, dispatched", offloading.differing(dispatched(inputs).detach(), wanted), 0)
+
+
+def left_out(made: Any, entries: Iterable[str]) -> str:
+    """The tensors that the refusal of a map names."""
+    import warnings
+
+    from accelerate.utils import check_device_map
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # entries that are no module
+        try:
+            check_device_map(made, dict.fromkeys(entries, "cpu"))
+        except ValueError as error:
+            return str(str(error).rpartition(": ")[2].split(", "))
+    return "[]"

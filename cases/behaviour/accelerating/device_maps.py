@@ -172,3 +172,50 @@ def full(
             spare = budget[device] - used.get(device, 0) - (layer if device in (0, "cpu") else 0)
             early += [entry] * (spare >= layer)
     yield equal(f"layers that an earlier device had room for, {title}", ", ".join(early) or "none", "none")
+
+
+def by_rule(sizes: list[int], budget: Mapping[Any, int]) -> list[Any]:
+    """The device of each layer by the documented rule.
+
+    Layers fill devices in order. The first GPU and the CPU keep room for the largest layer that is still to come.
+    """
+    devices = [*budget, "disk"]
+    keeps_room = {next((each for each in budget if each != "cpu"), "cpu"), "cpu"}
+    places: list[Any] = []
+    used = 0
+    for number, size in enumerate(sizes):
+        room = max(sizes[number + 1 :], default=0)
+        while devices[0] != "disk" and used + size > budget[devices[0]] - room * (devices[0] in keeps_room):
+            devices, used = devices[1:], 0
+        places.append(devices[0])
+        used += size
+    return places
+
+
+@call(GROUP, phase=Phase.LOAD)
+def maps_of_layers_of_every_size(_ctx: Context) -> Iterator[Check]:
+    """infer_auto_device_map places layers of many sizes as its documentation says, also once the largest is placed.
+
+    "There is always room left on GPU 0 to put back the layer offloaded on CPU that has the largest size."
+    """
+    import random
+
+    import torch
+    from accelerate import infer_auto_device_map
+
+    drawn = random.Random(0)  # noqa: S311 - sizes, no secrets
+    for devices in (("cpu",), (0, "cpu"), (0, 1, "cpu"), (0, 1, 2, "cpu")):
+        wrong, seen = [], set()
+        for _ in range(40):
+            sizes = [drawn.choice((1, 2, 3, 5, 8, 13)) for _ in range(drawn.randint(1, 9))]
+            made = torch.nn.Sequential(*(torch.nn.Linear(1, size, bias=False, device="meta") for size in sizes))
+            budget = {device: 4 * drawn.randint(0, 30) for device in devices}
+            found = infer_auto_device_map(made, max_memory=dict(budget), clean_result=False)
+            wanted = by_rule([4 * size for size in sizes], budget)
+            wrong += [(sizes, budget)] * ([found[str(number)] for number in range(len(sizes))] != wanted)
+            seen |= set(wanted)
+        title = f"{len(devices)} devices"
+        yield equal(f"models with another map, {title}", str(wrong[:2]), "[]")
+        yield equal(
+            f"devices of the maps, {title}", str(sorted(map(str, seen))), str(sorted(map(str, (*devices, "disk"))))
+        )

@@ -5,6 +5,7 @@ The device without memory stands for another one: https://huggingface.co/docs/ac
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -284,3 +285,67 @@ def _normed() -> Any:
         for number, each in enumerate(made.state_dict().values()):
             each.copy_((torch.arange(each.numel()).reshape(each.shape) + number + 1).to(each.dtype) / 8)
     return made.eval()
+
+
+def _parted(start: float) -> Any:
+    """Layers in a container that has no tensor, and one that has a parameter and children; numbers begin at a start."""
+    import torch
+
+    class Pair(torch.nn.Sequential):  # type: ignore[misc]
+        pass
+
+    own = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    own.scale = torch.nn.Parameter(torch.ones(1))
+    made = torch.nn.Sequential(
+        torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.BatchNorm1d(3), own), Pair(torch.nn.Linear(3, 2))
+    )
+    with torch.no_grad():
+        for number, each in enumerate(made.state_dict().values()):
+            each.copy_((torch.arange(each.numel()).reshape(each.shape) + number + start).to(each.dtype) / 8)
+    return made.eval()
+
+
+def _with_tensors(module: Any) -> set[str]:
+    """The names of modules that have a parameter or a buffer of their own."""
+    return {name.rpartition(".")[0] for name in places(module)}
+
+
+@call(GROUP, phase=Phase.LOAD)
+def hooks_with_given_weights(ctx: Context) -> Iterator[Check]:
+    """Offloading hooks the modules with tensors of their own, and these compute with the numbers that it is given.
+
+    cpu_offload takes "the state dict of the model that will be kept on CPU", disk_offload a folder that has weights,
+    and attach_align_device_hook a map of weights. Buffers come from there with offload_buffers alone.
+    """
+    import accelerate
+    import torch
+    from accelerate.hooks import attach_align_device_hook
+    from accelerate.utils import has_offloaded_params, offload_state_dict
+
+    given = {name: each.clone() for name, each in _parted(5).state_dict().items()}
+    offload_state_dict(str(ctx.kept / "given"), given)
+    cpu = torch.device("cpu")
+    ways = {
+        "cpu_offload": lambda made, **more: accelerate.cpu_offload(made, cpu, state_dict=given, **more),
+        "disk_offload": lambda made, **more: accelerate.disk_offload(made, str(ctx.kept / "given"), cpu, **more),
+        "attach_align_device_hook": lambda made, **more: attach_align_device_hook(
+            made, cpu, offload=True, weights_map=given, **more
+        ),
+    }
+    inputs = torch.linspace(-1, 2, 12).reshape(4, 3)
+    for (name, way), buffers, preloaded in itertools.product(ways.items(), (False, True), (None, ["Pair"])):
+        made, expected = _parted(1), _parted(1)
+        kept = dict(expected.named_buffers())
+        expected.load_state_dict(
+            {key: each if buffers or key not in kept else kept[key].clone() for key, each in given.items()}
+        )
+        wanted = {key for key in _with_tensors(made) if not (preloaded and key.startswith("2."))}
+        wanted |= {"2"} if preloaded else set()
+        way(made, offload_buffers=buffers, preload_module_classes=preloaded)
+        title = f"{name}, offload_buffers={buffers}, preload_module_classes={preloaded}"
+        hooked = {key for key, each in made.named_modules() if has_offloaded_params(each)}
+        yield equal(f"modules that are offloaded, {title}", str(sorted(hooked)), str(sorted(wanted)))
+        for turn in range(2):
+            with torch.no_grad():
+                off = offloading.differing(made(inputs), expected(inputs))
+            yield equal(f"entries off, {title}, pass {turn}", off, 0)

@@ -10,6 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating.nested_tensors import refusal
 from cases.behaviour.accelerating.states import forget_states
 from cases.behaviour.parallel.offloading import alone
 from cases.space.verdict import Check, Phase, equal
@@ -141,6 +142,26 @@ def loaders_without_accelerator(_ctx: Context) -> Iterator[Check]:
     for drop, (title, data) in itertools.product((False, True), KINDS.items()):
         for number in range(len(batches(drop=drop))):
             yield from skipped_rows(f"{title}, drop_last={drop}, {number} skipped", data(), number, drop=drop)
+    yield from dispatched_by_default()
+
+
+def dispatched_by_default() -> Iterator[Check]:
+    """One process reads for all by default if the data is a stream and batches are put on the device; else never."""
+    import torch
+    from accelerate.data_loader import DataLoaderDispatcher, prepare_data_loader
+    from torch.utils.data import DataLoader
+
+    for (title, data), put, chosen in itertools.product(KINDS.items(), (False, True), (None, False, True)):
+        more = {"put_on_device": put, "dispatch_batches": chosen, "device": torch.device("cpu")}
+        name = f"{title}, put_on_device={put}, dispatch_batches={chosen}"
+        if chosen and not put:
+            found = refusal(prepare_data_loader, DataLoader(data(), batch_size=BATCH), **more)
+            yield equal(f"refused, {name}", found, "ValueError")
+            continue
+        loader = prepare_data_loader(DataLoader(data(), batch_size=BATCH), **more)
+        wanted = put and title == "a stream" if chosen is None else chosen
+        yield equal(f"one process reads for all, {name}", isinstance(loader, DataLoaderDispatcher), wanted)
+        yield equal(f"rows, {name}", str(rows(loader)), str(batches(drop=False)))
 
 
 @call(GROUP, phase=Phase.LOAD)

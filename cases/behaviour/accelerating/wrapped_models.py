@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating import states
 from cases.behaviour.parallel import networks, offloading, replicating
 from cases.behaviour.parallel.clipping import accelerator
 from cases.reference.tolerance import UNIT_ROUNDOFF
@@ -72,6 +73,44 @@ def accelerate_leaves_placement(ctx: Context) -> Iterator[Check]:
         prepared = accelerator(ctx, device_placement=own).prepare_model(model, evaluation_mode=True, **given)
         yield equal(f"entries off, {name}", offloading.differing(offloading.outputs(prepared), wanted), 0)
         yield equal(f"weights away, {name}", str(offloading.elsewhere(prepared)), str(away))
+
+
+@call(GROUP, phase=Phase.WRAP)
+def accelerate_knows_dispatched_models(ctx: Context) -> Iterator[Check]:
+    """verify_device_map says whether a model, or a part of it, has a map of more than one entry.
+
+    prepare_model moves no such model: one on the CPU and the disk runs on, and its weights stay away.
+    """
+    import accelerate
+    import torch
+
+    made = states.accelerator(ctx)
+    for entries in (None, 0, 1, 2, 3):
+        for title, depth in (("the model", 0), ("a part", 1), ("a part of a part", 2)):
+            part = torch.nn.Sequential(torch.nn.Linear(2, 2))
+            if entries is not None:
+                part.hf_device_map = {str(number): "cpu" for number in range(entries)}
+            model = part
+            for _ in range(depth):
+                model = torch.nn.Sequential(torch.nn.Linear(2, 2), model)
+            found = made.verify_device_map(model)
+            yield equal(f"dispatched, {entries} entries on {title}", found, entries is not None and entries > 1)
+    inputs = torch.linspace(-1, 1, 6).reshape(3, 2)
+    for title, places in (
+        ("cpu", {"": "cpu"}),
+        ("cpu and disk", {"0": "cpu", "1": "disk"}),
+        ("disk and cpu", {"0": "disk", "1": "cpu"}),
+    ):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+        with torch.no_grad():
+            wanted = model(inputs)
+        dispatched = accelerate.dispatch_model(model, places, offload_dir=ctx.kept / title)
+        away = offloading.elsewhere(dispatched)
+        yield equal(f"weights away, {title}", len(away), 2 * ("disk" in places.values()))
+        prepared = states.accelerator(ctx).prepare(dispatched)
+        with torch.no_grad():
+            yield equal(f"entries off, {title}", offloading.differing(prepared(inputs), wanted), 0)
+        yield equal(f"weights away after prepare, {title}", str(offloading.elsewhere(prepared)), str(away))
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)

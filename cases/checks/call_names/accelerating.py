@@ -50,6 +50,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "entries off, {title}",
         "modules with hooks, {title}",
         "devices with room for it and {spare} bytes",
+        "maps that leave out other tensors",
+        "maps that are accepted",
+        "tensors left out by the root",
+        "entries of the inferred map",
+        "entries off, dispatched",
     ),
     "cases.behaviour.accelerating.device_maps": (
         "bytes of buffers",
@@ -67,6 +72,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers that an earlier device had room for, {title}",
         "modules of another size, {title}",
         "bytes on the first device with the largest layer, {title}",
+        "models with another map, {title}",
+        "devices of the maps, {title}",
     ),
     "cases.behaviour.accelerating.fsdp1_dtypes": (
         "dtypes of trained weights, {precision}",
@@ -115,6 +122,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "has hooks, removed",
         "entries off, {title}, pass {turn}",
         "buffers away, {title}",
+        "modules that are offloaded, {title}",
     ),
     "cases.behaviour.accelerating.loaded_parts": (
         "entries off",
@@ -171,6 +179,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "within a loader afterwards, {title}",
         "rest of epoch {epoch}",
         "batches, {ranks} processes, rank {rank}",
+        "refused, {name}",
+        "one process reads for all, {name}",
+        "rows, {name}",
     ),
     "cases.behaviour.accelerating.nested_tensors": (
         "joined along {dim}",
@@ -381,5 +392,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "its own forward",
         "gradients within a window off",
         "gradients of the {name} model off, pass {step}",
+        "dispatched, {entries} entries on {title}",
+        "weights away, {title}",
+        "entries off, {title}",
+        "weights away after prepare, {title}",
     ),
 }
