@@ -291,13 +291,13 @@ def _parted(start: float) -> Any:
     """Layers in a container that has no tensor, and one that has a parameter and children; numbers begin at a start."""
     import torch
 
-    class Pair(torch.nn.Sequential):  # type: ignore[misc]
+    class LoadedAtOnce(torch.nn.Sequential):  # type: ignore[misc]
         pass
 
     own = torch.nn.Sequential(torch.nn.Linear(3, 3))
     own.scale = torch.nn.Parameter(torch.ones(1))
     made = torch.nn.Sequential(
-        torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.BatchNorm1d(3), own), Pair(torch.nn.Linear(3, 2))
+        torch.nn.Linear(3, 3), torch.nn.Sequential(torch.nn.BatchNorm1d(3), own), LoadedAtOnce(torch.nn.Linear(3, 2))
     )
     with torch.no_grad():
         for number, each in enumerate(made.state_dict().values()):
@@ -333,7 +333,7 @@ def hooks_with_given_weights(ctx: Context) -> Iterator[Check]:
         ),
     }
     inputs = torch.linspace(-1, 2, 12).reshape(4, 3)
-    for (name, way), buffers, preloaded in itertools.product(ways.items(), (False, True), (None, ["Pair"])):
+    for (name, way), buffers, preloaded in itertools.product(ways.items(), (False, True), (None, ["LoadedAtOnce"])):
         made, expected = _parted(1), _parted(1)
         kept = dict(expected.named_buffers())
         expected.load_state_dict(
