@@ -36,7 +36,7 @@ def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> Ce
 
     Args:
         ranks: every rank of the cell, after its end.
-        stopped: why the supervisor ended the cell, if it did: ``hang``, ``memory`` or ``client``.
+        stopped: why the supervisor ended the cell, if it did: ``hang``, ``overload``, ``memory`` or ``client``.
         why: a sentence that explains ``stopped``.
     """
     to_blame = [rank for rank in ranks if not (rank.error is not None and failures.is_consequence(rank.error))]
@@ -108,7 +108,8 @@ def death(rank: RankState) -> str:
 def judge_interruption(ranks: Sequence[RankState], stopped: str, why: str) -> CellJudgement:
     unfinished = [rank for rank in ranks if not rank.done]
     phase = unfinished[0].phase if unfinished else None
-    verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, "client": Verdict.LOST}[stopped]
+    lost = {"overload": Verdict.LOST, "client": Verdict.LOST}
+    verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, **lost}[stopped]
     waiting = "; ".join(f"rank {rank.number} in {rank.waiting_in}" for rank in unfinished if rank.waiting_in)
     failure = failures.HOST_MEMORY if stopped == "memory" else ""
     return CellJudgement(verdict, f"{why}: {waiting}" if waiting else why, phase, failure=failure)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -15,6 +16,7 @@ PR_SET_CHILD_SUBREAPER = 36
 ENDING_POLL_S = 0.005
 RELEASE_S = 0.05
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+NANOSECONDS = 1e9  # in a second
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
@@ -131,3 +133,32 @@ def anonymous_mib(pid: int) -> float:
         _, resident, of_files, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
         return (resident - of_files) * PAGE_MIB
     return 0.0
+
+
+@dataclass(frozen=True)
+class CoreTimes:
+    """Seconds that a thread ran, and that it could have run but waited for a core."""
+
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+
+
+def core_times(pid: int) -> dict[int, CoreTimes]:
+    """The times of each thread of a process and its descendants; empty where the kernel does not report them."""
+    found: dict[int, CoreTimes] = {}
+    with contextlib.suppress(OSError):  # the process ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                ran, waited, *_ = (task / "schedstat").read_text().split()
+                found[int(task.name)] = CoreTimes(int(ran) / NANOSECONDS, int(waited) / NANOSECONDS)
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    found.update(core_times(int(child)))
+    return found
+
+
+def runnable_threads() -> int:
+    """The threads on this host that run or wait for a core; 0 where the kernel does not report them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return 0

@@ -39,6 +39,7 @@ class RankState:
     exit_at: float = float("inf")
     ended_by_us: bool = False
     last_event_at: float = 0.0
+    starved_s: float = 0.0  # of its present silence
     waiting_in: str = ""
     last_words: str = ""
     oom_killed: bool = False
@@ -50,7 +51,7 @@ class RankState:
         if self.silence(now):
             longest = max(self.metrics.get("longest_silence_s", 0.0), self.silence(now))
             self.metrics["longest_silence_s"] = round(longest, 3)
-        self.last_event_at = now
+        self.last_event_at, self.starved_s = now, 0.0
         self.phase = event.phase or self.phase
         self.checks += event.checks
         self.metrics.update(event.metrics)
@@ -69,6 +70,14 @@ class RankState:
     def silence(self, now: float) -> float:
         """Seconds since the last event. The import of a cold start has no events, so silence begins after it."""
         return 0.0 if self.phase in (None, Phase.IMPORT) else now - self.last_event_at
+
+    def starve(self, seconds: float, now: float) -> None:
+        """Note that this rank, or one that it waits for, waited for a core."""
+        self.starved_s = min(self.starved_s + seconds, self.silence(now))
+
+    def counted_silence(self, now: float) -> float:
+        """The silence that the rank is to blame for."""
+        return self.silence(now) - self.starved_s
 
     @property
     def failed(self) -> bool:

@@ -26,6 +26,7 @@ from cases.runtime import (
     hang_analysis,
     imported_modules,
     process_tree,
+    silence,
     visible_gpus,
 )
 from cases.runtime import rank as rank_process
@@ -75,6 +76,7 @@ class Supervisor:
     must_end: bool = False
     analysis_metrics: dict[str, float] = field(default_factory=dict)
     stopped_at: float = float("inf")  # when ranks that had to be stopped last made progress, or broke a limit
+    load: silence.HostLoad = field(default_factory=silence.HostLoad)
     oom_kills_before: int = 0
     inherited_mib: float = field(default_factory=lambda: anonymous_mib(os.getpid()))
 
@@ -150,7 +152,8 @@ class Supervisor:
         """Read events until every rank has ended, or until the job must stop.
 
         Returns:
-            The kind of stop (``hang``, ``memory`` or ``client``) and a sentence; both empty if no stop was needed.
+            The kind of stop (``hang``, ``overload``, ``memory`` or ``client``) and a sentence; both empty if none was
+            needed.
         """
         while self.alive():
             self.read_events()
@@ -209,10 +212,40 @@ class Supervisor:
         held = sum(max(0.0, anonymous_mib(child.pid) - self.inherited_mib) for child in alive)
         if held > self.job.memory_mib:
             return "memory", f"out of host memory: the ranks held {held:.0f} MiB of {self.job.memory_mib} MiB"
-        silences = [silence for child in alive if (silence := child.state.silence(now)) > self.job.silence_s]
-        if silences or now > self.job.deadline_s:
-            return "hang", self.explain_hang(alive, now, max(silences, default=0.0))
+        self.sample_load(now, alive)
+        silent = [child.state for child in alive if self.is_silent(child.state, now)]
+        if silent or now > self.job.deadline_s:
+            overload = self.overload(silent, now)
+            reason = self.explain_hang(alive, now, max((state.silence(now) for state in silent), default=0.0))
+            return ("overload", f"{overload}: {reason}") if overload else ("hang", reason)
         return None
+
+    def sample_load(self, now: float, alive: list[Child]) -> None:
+        if now - self.load.sampled_at >= silence.SAMPLE_S:
+            starved_s = self.load.sample(now, [child.pid for child in alive])
+            for child in alive:
+                child.state.starve(starved_s, now)
+
+    def is_silent(self, state: RankState, now: float) -> bool:
+        limit = self.job.silence_s
+        return state.counted_silence(now) > limit or state.silence(now) > silence.LONGEST * limit
+
+    def overload(self, silent: list[RankState], now: float) -> str:
+        """Why the host, not the stack, may be to blame; empty if it had cores enough."""
+        longest = max(silent, key=lambda state: state.counted_silence(now), default=None)
+        if longest is None:
+            since, starved_s = 0.0, self.load.starved_s
+            is_starved = starved_s > silence.STARVED_SHARE * now
+        else:
+            since, starved_s = longest.last_event_at, longest.starved_s
+            is_starved = longest.counted_silence(now) <= self.job.silence_s
+        self.analysis_metrics["starved_s"] = round(starved_s, 3)
+        if is_starved:
+            return f"the host was overloaded, ranks waited for a core for {starved_s:.0f} of {now - since:.0f} s"
+        crowd = self.load.crowd(since)
+        if crowd >= silence.OVERLOADED:
+            return f"the host was overloaded, {crowd:.1f} threads of other processes wanted each core"
+        return ""
 
     def explain_hang(self, hung: list[Child], now: float, silence_s: float) -> str:
         """Analyse the ranks while they hang. ``silence_s`` is the longest silence; 0 if the deadline passed."""

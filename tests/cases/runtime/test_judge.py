@@ -58,7 +58,13 @@ def test_the_states_of_the_ranks_determine_the_verdict(ranks: list[RankState], v
 
 
 @pytest.mark.parametrize(
-    ("stopped", "verdict"), [("hang", Verdict.HANG), ("memory", Verdict.CRASH), ("client", Verdict.LOST)]
+    ("stopped", "verdict"),
+    [
+        ("hang", Verdict.HANG),
+        ("overload", Verdict.LOST),
+        ("memory", Verdict.CRASH),
+        ("client", Verdict.LOST),
+    ],
 )
 def test_the_reason_to_stop_a_cell_determines_its_verdict(stopped: str, verdict: Verdict) -> None:
     assert judge([killed_by_us(), killed_by_us(1)], stopped=stopped, why="a reason").verdict is verdict

@@ -100,3 +100,19 @@ def test_a_file_is_open_as_long_as_a_process_holds_it(tmp_path: Path) -> None:
     with path.open("w"):
         assert path in process_tree.open_files(Path("/proc/self"))
     assert path not in process_tree.open_files(Path("/proc/self"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not report times of threads")
+def test_the_core_times_of_a_process_grow_while_it_runs() -> None:
+    before = process_tree.core_times(os.getpid())
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    after = process_tree.core_times(os.getpid())
+    assert after[os.getpid()].ran_s > before[os.getpid()].ran_s
+
+
+def test_a_process_that_is_gone_has_no_core_times() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert process_tree.core_times(child.pid) == {}

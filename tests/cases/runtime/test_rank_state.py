@@ -32,3 +32,14 @@ def test_a_rank_without_a_last_event_has_vanished() -> None:
     assert RankState(0, exit_code=0).vanished
     assert not RankState(0, exit_code=0, done=True).vanished
     assert not RankState(0, exit_code=-9, ended_by_us=True).vanished
+
+
+def test_time_in_which_a_rank_was_starved_does_not_count_as_silence() -> None:
+    rank = RankState(0)
+    rank.receive(Event(phase=Phase.LOAD), now=10.0)
+    rank.starve(4.0, now=20.0)
+    assert rank.counted_silence(20.0) == 6.0
+    rank.starve(100.0, now=25.0)  # a wait that began before the last event
+    assert rank.counted_silence(25.0) == 0.0
+    rank.receive(Event(), now=26.0)
+    assert rank.counted_silence(30.0) == 4.0

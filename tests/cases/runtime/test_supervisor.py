@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.runtime import flight_recorder, gpu_pool, hang_analysis, silence, supervisor
+from cases.runtime.rank_state import RankState
 from cases.runtime.supervisor import Supervisor
-from cases.runtime.wire import Job
+from cases.runtime.wire import Event, Job
+from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,59 @@ def test_the_reason_of_a_hang_has_the_limit_and_why_it_is_longer(limits: dict[st
     no_suite: Any = None
     with socket.socket(socket.AF_UNIX) as client:
         assert Supervisor(no_suite, job, client).silence_limit() == sentence
+
+
+@pytest.fixture
+def a_rank_silent_since_0() -> RankState:
+    rank = RankState(0)
+    rank.receive(Event(phase=Phase.FORWARD), now=0.0)
+    return rank
+
+
+def overload(rank: RankState, now: float, load: silence.HostLoad, deadline_s: float = 300.0) -> tuple[bool, str]:
+    """Tell if a supervisor would end the rank for its silence of at most 15 s, and why the host may be to blame."""
+    job = Job(kind="cell", name="a", ranks=1, device="cuda", folder="a", cache="b", silence_s=15, deadline_s=deadline_s)
+    no_suite: Any = None
+    with socket.socket(socket.AF_UNIX) as client:
+        running = Supervisor(no_suite, job, client, load=load)
+        is_silent = running.is_silent(rank, now)
+        return is_silent, running.overload([rank] if is_silent else [], now)
+
+
+def test_on_a_host_with_cores_enough_silence_is_a_hang_after_the_timeout(a_rank_silent_since_0: RankState) -> None:
+    assert overload(a_rank_silent_since_0, 15.1, silence.HostLoad()) == (True, "")
+
+
+def test_a_starved_rank_is_not_silent(a_rank_silent_since_0: RankState) -> None:
+    a_rank_silent_since_0.starve(6.0, 20.0)
+    assert overload(a_rank_silent_since_0, 20.0, silence.HostLoad())[0] is False
+
+
+def test_a_rank_that_was_starved_for_less_time_still_hangs(a_rank_silent_since_0: RankState) -> None:
+    a_rank_silent_since_0.starve(6.0, 21.5)
+    assert overload(a_rank_silent_since_0, 21.5, silence.HostLoad()) == (True, "")
+
+
+def test_a_starved_rank_ends_at_last_and_the_host_is_to_blame(a_rank_silent_since_0: RankState) -> None:
+    a_rank_silent_since_0.starve(50.0, 60.1)
+    ended = (True, "the host was overloaded, ranks waited for a core for 50 of 60 s")
+    assert overload(a_rank_silent_since_0, 60.1, silence.HostLoad()) == ended
+
+
+def test_a_sleeping_rank_on_a_crowded_host_shows_nothing(a_rank_silent_since_0: RankState) -> None:
+    load = silence.HostLoad(others=[(5.0, 3.0), (10.0, 5.0)])
+    ended = (True, "the host was overloaded, 4.0 threads of other processes wanted each core")
+    assert overload(a_rank_silent_since_0, 15.1, load) == ended
+
+
+@pytest.mark.parametrize(("starved_s", "is_to_blame"), [(1.0, False), (20.0, True)])
+def test_past_the_deadline_a_starved_job_shows_nothing(starved_s: float, *, is_to_blame: bool) -> None:
+    rank = RankState(0)
+    rank.receive(Event(phase=Phase.FORWARD), now=30.0)
+    load = silence.HostLoad(starved_s=starved_s)
+    is_silent, why = overload(rank, 30.1, load, deadline_s=30.0)
+    assert not is_silent
+    assert bool(why) is is_to_blame
 
 
 def test_the_gpus_of_a_hanging_cell_are_free_or_given_up_within_a_minute() -> None:
