@@ -1,19 +1,21 @@
 """Measures once which lines of the stack each cell executes, and keeps that for every later mutation run.
 
 The measurement is an ordinary run with ``cases.injection.line_suite``, in a directory of the cache that each call
-resumes: only cells that are new, or whose case code or lock changed, run again. ``lines.jsonl`` there has one line for
-each measured cell.
+resumes: only cells that are new, whose case code or lock changed, or whose lines could not be measured, run again.
+``lines.jsonl`` there has one line for each measured cell.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection.executed_lines import parsed_spans, spans
 from cases.injection.line_suite import LINES
+from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.environments.environment import cache_folder
 from matrix.run import request as run_request
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.space.case import Case
+    from matrix.run.outcome import Outcome
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
     from matrix.versions.sets import VersionSet
 
 FILE: Final = "lines.jsonl"
 RAW: Final = "raw"
+ENDED: Final = frozenset({Verdict.PASS, Verdict.WRONG})  # a traced cell with another verdict did not come to its end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,7 @@ def measure(
     directory = cache_folder() / "lines" / request.resolved_device
     raw = directory / RAW / version_set.key
     shutil.rmtree(raw, ignore_errors=True)
+    forget_unmeasured(directory, version_set.key)
     traced = replace(
         request,
         out=directory,
@@ -75,10 +80,48 @@ def measure(
     latest = {each.case: each for each in outcomes if each.set == version_set.key}
     lines = stored_lines(directory / FILE, version_set.key)
     green = [latest[case.id] for case in cases if case.id in latest and latest[case.id].verdict is Verdict.PASS]
+    missing = Counter(latest[case.id].verdict for case in cases if case.id in latest and lacks(latest[case.id], lines))
+    if missing:
+        verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in missing.items())
+        say(
+            f"{version_set.key}: the lines of {counted(missing.total(), 'cell')} could not be measured ({verdicts}), "
+            "so no mutant runs there; the next run measures them again"
+        )
     found = [
         TracedCell(case=each.case, seconds=each.seconds, **lines[each.case]) for each in green if each.case in lines
     ]
     return sorted(found, key=lambda each: each.seconds)
+
+
+def lacks(outcome: Outcome, lines: Mapping[str, object]) -> bool:
+    """Return whether a cell that can run has no lines, or did not come to its end when it was traced last.
+
+    A wrong cell came to its end: no mutant runs there, and measuring it again would not change that.
+    """
+    if outcome.verdict is Verdict.SKIP:
+        return False
+    return outcome.verdict not in ENDED or outcome.case not in lines
+
+
+def forget_unmeasured(directory: Path, key: str) -> None:
+    """Remove outcomes of a set without lines, so that the next run measures these cells again.
+
+    Raises:
+        UserError: another process measures there.
+    """
+    if not (directory / store.RUN).exists():
+        return
+    lock = store.lock_directory(directory)
+    try:
+        _, _, outcomes = store.read(directory)
+        lines = stored_lines(directory / FILE, key)
+        kept = [each for each in outcomes if each.set != key or not lacks(each, lines)]
+        if len(kept) < len(outcomes):
+            whole = directory / f"{store.OUTCOMES}.whole"
+            whole.write_text("".join(f"{each.model_dump_json(by_alias=True)}\n" for each in kept), encoding="utf-8")
+            whole.replace(directory / store.OUTCOMES)
+    finally:
+        lock.close()
 
 
 def harvest(raw: Path, path: Path, key: str) -> None:

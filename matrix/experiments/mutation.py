@@ -207,10 +207,26 @@ def compare_values(
 
 
 def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
-    """Run the cells of each mutant until one is red: a cell that is red spares those after it."""
-    killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
-    cells = [mutated_case(case, mutant.id) for mutant, cases in batch if mutant.id not in killed for case in cases]
+    """Run the cells of each mutant until one is red: a cell that is red spares those after it.
+
+    A run that was interrupted may have left red cells that are not located: they are only located.
+    """
+    known = outcomes(version_set, request, MUTATED)
+    killed = {mutant_of(each) for each in known if each.verdict in RED}
+    open_cells = unlocated(known) if request.locate else frozenset()
+    cells = [
+        mutated
+        for mutant, cases in batch
+        for mutated in (mutated_case(case, mutant.id) for case in cases)
+        if mutant.id not in killed or mutated.id in open_cells
+    ]
     measure(version_set, cells, request, MUTATED)
+
+
+def unlocated(known: Sequence[Outcome]) -> frozenset[str]:
+    """The red cells that ``--locate`` would locate and that have no location."""
+    wanted = location.VERDICTS[location.RED]
+    return frozenset(each.case for each in known if each.verdict in wanted and each.location is None)
 
 
 def outcomes(version_set: VersionSet, request: MutationRequest, name: str) -> list[Outcome]:

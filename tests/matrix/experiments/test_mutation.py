@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from matrix.experiments.mutant_sample import Sample
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
 from matrix.run import store
-from matrix.run.outcome import CheckRecord, Outcome
+from matrix.run.outcome import CheckRecord, LocationRecord, Outcome
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
 from matrix.versions import sets
@@ -164,6 +165,21 @@ def test_the_cells_of_a_mutant_start_one_after_the_other(
     cells = [CASES[FIRST], CASES[SECOND]]
     mutation.run_batch(VERSION_SET, [(a_mutant(name), cells) for name in ("killed", "m1", "m2")], request_)
     assert runs.rounds == [[mutated_case(case, name).id for name in ("m1", "m2") for case in cells]]
+
+
+def test_a_resumed_run_locates_cells_that_were_red_before_the_interruption(
+    request_: mutation.MutationRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = FakeRuns()
+    cells = [CASES[FIRST], CASES[SECOND]]
+    red = mutated_case(cells[1], "killed").id
+    located = an_outcome(mutated_case(cells[1], "done").id, "wrong", location=LocationRecord())
+    monkeypatch.setattr(mutation, "measure", runs.measure)
+    monkeypatch.setattr(mutation, "outcomes", lambda *_: [an_outcome(red, "wrong"), located])
+    batch = [(a_mutant(name), cells) for name in ("killed", "done")]
+    for locate in (False, True):
+        mutation.run_batch(VERSION_SET, batch, replace(request_, locate=locate))
+    assert runs.rounds == [[], [red]]
 
 
 def test_a_spared_cell_is_no_result(request_: mutation.MutationRequest, monkeypatch: pytest.MonkeyPatch) -> None:
