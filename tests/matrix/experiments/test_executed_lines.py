@@ -67,7 +67,7 @@ def an_outcome(case: str, verdict: str) -> Outcome:
     )
 
 
-class FakeRuns:
+class FakeTracedRuns:
     """Runs that store the given verdicts for cells without one, and lines for those that came to their end."""
 
     def __init__(self, *rounds: dict[str, str]) -> None:
@@ -96,7 +96,7 @@ def a_record() -> RunRecord:
 FIRST, SECOND, THIRD, FOURTH = "train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-single-bf16", "skipped"
 
 
-def measured(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[str], list[str]]:
+def measured(runs: FakeTracedRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[list[str], list[str]]:
     """The cells with lines, and what the measurement said."""
     monkeypatch.setattr(executed_lines, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(run_request, "run", runs.run)
@@ -110,7 +110,7 @@ def measured(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def test_cells_whose_lines_are_missing_are_counted_and_measured_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    runs = FakeRuns(
+    runs = FakeTracedRuns(
         {FIRST: "pass", SECOND: "hang", THIRD: "fail", FOURTH: "skip"},
         {FIRST: "pass", SECOND: "pass", THIRD: "wrong", FOURTH: "skip"},
         {FIRST: "pass", SECOND: "pass", THIRD: "wrong", FOURTH: "skip"},
