@@ -5,10 +5,13 @@ https://huggingface.co/docs/transformers/main_classes/output
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.models import inputs_of_classes
 from cases.behaviour.models.building import Variant
+from cases.behaviour.models.inputs_of_classes import HEADS, PREFIXES
 from cases.model import tiny
 from cases.space.verdict import Check, Phase, at_most, equal
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "Models"
 SAME = 1e-5  # of logits in float32, of the same tokens beside padding
+POSITIONED = {**PREFIXES, "qwen3": "Qwen3"}
 DECODERS = ("llama", "qwen", "mistral", "mixtral", "gpt2")
 T5 = (
     "T5Model",
@@ -228,30 +232,37 @@ def requested_by_configuration(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def positions_of_classifiers(ctx: Context) -> Iterator[Check]:
-    """Classifiers of sequences and of tokens read position_ids: padded on the left, a row scores as it does alone."""
+    """Models with each head and without one read position_ids: padded on the left, a row scores as it does alone.
+
+    Positions with gaps change the scores, and so does a second document that counts from zero behind a first one.
+    """
     import torch
-    from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
     alone = ids()[:1]
     padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), alone], dim=1)
     mask = (padded > 0).long()
     places = (mask.cumsum(-1) - 1).clamp_min(0)
-    embedded = torch.cat([torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 1, 2, 4, 6, 8]])], dim=1)
-    for model in filter(known, DECODERS):
-        folder = Variant(model, {"pad_token_id": 0, "num_labels": 3}).written(ctx, "policy")
-        for kind, auto in (
-            ("sequence", AutoModelForSequenceClassification),
-            ("tokens", AutoModelForTokenClassification),
-        ):
-            if model == "mixtral" and kind == "tokens":
-                continue
-            made = auto.from_pretrained(folder).eval()
-            title = f"{model}, {kind}"
-            with torch.no_grad():
-                wanted = made(input_ids=alone).logits
-                found = made(input_ids=padded, attention_mask=mask, position_ids=places).logits
-                spread = made(input_ids=padded, attention_mask=mask, position_ids=embedded).logits
-            kept = found if kind == "sequence" else found[:, 3:]
-            yield at_most(f"scores of padded rows apart, {title}", apart(kept, wanted), SAME)
-            moved = spread if kind == "sequence" else spread[:, 3:]
-            yield equal(f"scores of other positions differ, {title}", apart(moved, wanted) > 10 * SAME, bound=True)
+    gaps, packed = torch.tensor([[0, 0, 0, 0, 1, 2, 4, 6, 8]]), torch.tensor([[0, 0, 0, 0, 1, 2, 0, 1, 2]])
+    for (model, prefix), head in itertools.product(POSITIONED.items(), HEADS):
+        kind = inputs_of_classes.class_of(prefix, head)
+        if kind is None:
+            continue
+        folder = Variant(model, {"pad_token_id": 0}).written(ctx, f"positions {head}")
+        torch.manual_seed(0)
+        made = kind.from_pretrained(folder, attn_implementation="eager", use_cache=False).eval()
+        title = f"{prefix}{head}"
+        given = {"input_ids": padded, "attention_mask": mask}
+        with torch.no_grad():
+            wanted = main_output(made(input_ids=alone))
+            found, spread, apiece = (main_output(made(**given, position_ids=each)) for each in (places, gaps, packed))
+        real = slice(None) if head == "ForSequenceClassification" else slice(3, None)
+        yield at_most(f"scores of padded rows apart, {title}", apart(found[:, real], wanted), SAME)
+        for name, other in (("gaps", spread), ("two documents", apiece)):
+            moved = apart(other[:, real], wanted) > 10 * SAME
+            yield equal(f"scores of other positions differ, {name}, {title}", moved, bound=True)
+
+
+def main_output(output: Any) -> Any:
+    """What a model's head scores, or the last states of one without a head."""
+    name = next(each for each in ("logits", "start_logits", "last_hidden_state") if each in output)
+    return output[name]

@@ -198,7 +198,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "a tuple, {title}",
         "length of the tuple, {title}",
         "scores of padded rows apart, {title}",
-        "scores of other positions differ, {title}",
+        "scores of other positions differ, {name}, {title}",
     ),
     "cases.behaviour.models.rotary_frequencies": (
         "frequency off, {title}",
