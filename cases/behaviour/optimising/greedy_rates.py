@@ -132,7 +132,10 @@ def off(found: Sequence[float], wanted: Sequence[float]) -> float:
 
 @call(GROUP, phase=Phase.OPTIMIZER, requires=NEEDS)
 def greedy_rates(_ctx: Context) -> Iterator[Check]:
-    """GreedyLR raises and cuts the rates of all groups as documented, by every option, for losses and for scores."""
+    """GreedyLR raises and cuts the rates of all groups as documented, by every option, for losses and for scores.
+
+    Its state counts the steps, as the states of torch's schedules do.
+    """
     from transformers.optimization import get_greedy_schedule
 
     for title, more in SETTINGS.items():
@@ -148,6 +151,7 @@ def greedy_rates(_ctx: Context) -> Iterator[Check]:
                 worst = max(worst, off(rates(made), twin.rates), off(schedule.get_last_lr(), twin.rates))
                 moved.add(tuple(twin.rates))
             yield at_most(f"rates off, {title}, {mode}", worst, SAME)
+            yield equal(f"steps counted, {title}, {mode}", schedule.state_dict()["last_epoch"], len(LOSSES))
             yield equal(f"rates change, {title}, {mode}", len(moved) > 2, bound=True)  # noqa: PLR2004 - up and down
 
 

@@ -57,6 +57,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.optimising.greedy_rates": (
         "rates off, {title}, {mode}",
+        "steps counted, {title}, {mode}",
         "rates change, {title}, {mode}",
         "rates off after loading, {title}",
     ),
