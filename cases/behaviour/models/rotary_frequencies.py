@@ -39,6 +39,16 @@ SCALINGS: dict[str, tuple[float, dict[str, Any]]] = {  # theta, and rope_scaling
             "beta_slow": 2.0,
         },
     ),
+    "YaRN whose ramp is longer than the head": (  # both of its ends are moved to the head's
+        10.0,
+        {
+            "rope_type": "yarn",
+            "factor": 16.0,
+            "original_max_position_embeddings": 4096,
+            "beta_fast": 1e4,
+            "beta_slow": 1e-60,
+        },
+    ),
 }
 
 
