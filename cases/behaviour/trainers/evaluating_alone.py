@@ -27,11 +27,15 @@ GROUP = "Trainer: evaluation"
 def trainer_evaluates_alone(ctx: Context) -> Iterator[Check]:
     """A Trainer without a training has its output directory, and writes metrics and state of an evaluation there.
 
-    save_metrics writes eval_results.json and adds to all_results.json, and save_state writes trainer_state.json.
+    save_metrics writes eval_results.json and adds to all_results.json, and save_state writes trainer_state.json. Its
+    process is the main one of its machine and of all, in the Trainer and in the state that callbacks read.
     """
     folder = ctx.kept / "evaluated" / "here"
     made = stock_trainer.trainer(ctx, 2, evaluated=5, output_dir=str(folder))
     yield equal("the folder of a new trainer", folder.is_dir(), bound=True)
+    for name in ("is_local_process_zero", "is_world_process_zero"):
+        yield equal(f"{name} of a Trainer", getattr(made, name)(), bound=True)
+        yield equal(f"{name} of its state", getattr(made.state, name), bound=True)
     before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     found = made.evaluate()
     made.save_metrics("eval", found)

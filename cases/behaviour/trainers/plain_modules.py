@@ -183,11 +183,28 @@ def stream(data: list[dict[str, Any]]) -> Any:
     return UncountedRows()
 
 
+def noted(made: Any, calls: list[tuple[str, str]]) -> Any:
+    """A callback that keeps the events of evaluations with the name of the loss, or with what is wrong in them."""
+    from transformers import TrainerCallback, TrainerControl
+
+    def event(name: str) -> Any:
+        def keep(_self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
+            own = args is made.args and state is made.state and isinstance(control, TrainerControl)
+            own = own and more["model"] is made.model
+            loss = next((key for key in more["metrics"] if key.endswith("_loss")), "no loss")
+            calls.append((name, loss if own else "arguments of another kind"))
+
+        return keep
+
+    return type("Noting", (TrainerCallback,), {name: event(name) for name in ("on_evaluate", "on_predict")})()
+
+
 @call(GROUP, phase=Phase.INFER)
 def plain_evaluations(ctx: Context) -> Iterator[Check]:
     """Evaluation and prediction count each row once, of data sets and of streams, and of models without labels.
 
     A model whose forward has return_loss=True gives the loss of batches without labels. metric_key_prefix names all.
+    Callbacks get the arguments, the state, the control and the metrics of both.
     """
     import numpy as np
     import torch
@@ -198,6 +215,8 @@ def plain_evaluations(ctx: Context) -> Iterator[Check]:
         made = trainer(
             ctx, rows(), evaluated=given, compute_metrics=lambda found: {"sum": float(found.predictions.sum())}
         )
+        calls: list[tuple[str, str]] = []
+        made.add_callback(noted(made, calls))
         found = made.evaluate(metric_key_prefix="judged")
         yield at_most(f"loss off, {name}", abs(found["judged_loss"] - np.mean(errors)), 1e-6)
         yield at_most(f"metric off, {name}", abs(found["judged_sum"] - sum(row["inputs"] for row in data)), 1e-6)
@@ -206,6 +225,10 @@ def plain_evaluations(ctx: Context) -> Iterator[Check]:
         others = [key for key in found if not key.startswith("judged_") and key != "epoch"]
         yield equal(f"names without the prefix, {name}", str(others), "[]")
         predicted = made.predict(given)
+        heard = [("on_evaluate", "judged_loss"), ("on_predict", "test_loss")]
+        yield equal(f"events with what they got, {name}", str(calls), str(heard))
+        per_step = predicted.metrics["test_samples_per_second"] / predicted.metrics["test_steps_per_second"]
+        yield at_most(f"rows of a predicted batch off, {name}", abs(per_step / (7 / 4) - 1), 1e-2)
         yield equal(f"predictions, {name}", str(predicted.predictions.tolist()), str([row["inputs"] for row in data]))
         yield equal(f"labels, {name}", str(predicted.label_ids.tolist()), str([row["labels"] for row in data]))
         unlabelled = [{"inputs": row["inputs"]} for row in data]

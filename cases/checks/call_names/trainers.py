@@ -149,6 +149,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.trainers.evaluating_alone": (
         "the folder of a new trainer",
+        "{name} of a Trainer",
+        "{name} of its state",
         "eval_results.json",
         "loss that is stored, off",
         "all_results.json",
@@ -256,6 +258,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "loss off, {name}",
         "metric off, {name}",
         "rows of a batch off, {name}",
+        "events with what they got, {name}",
+        "rows of a predicted batch off, {name}",
         "names without the prefix, {name}",
         "predictions, {name}",
         "labels, {name}",
