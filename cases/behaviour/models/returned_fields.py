@@ -243,18 +243,19 @@ def positions_of_classifiers(ctx: Context) -> Iterator[Check]:
     mask = (padded > 0).long()
     places = (mask.cumsum(-1) - 1).clamp_min(0)
     gaps, packed = torch.tensor([[0, 0, 0, 0, 1, 2, 4, 6, 8]]), torch.tensor([[0, 0, 0, 0, 1, 2, 0, 1, 2]])
+    folders = {model: Variant(model, {"pad_token_id": 0}).written(ctx, "positions") for model in POSITIONED}
     for (model, prefix), head in itertools.product(POSITIONED.items(), HEADS):
         kind = inputs_of_classes.class_of(prefix, head)
         if kind is None:
             continue
-        folder = Variant(model, {"pad_token_id": 0}).written(ctx, f"positions {head}")
         torch.manual_seed(0)
-        made = kind.from_pretrained(folder, attn_implementation="eager", use_cache=False).eval()
+        made = kind.from_pretrained(folders[model], attn_implementation="eager", use_cache=False).eval()
         title = f"{prefix}{head}"
-        given = {"input_ids": padded, "attention_mask": mask}
+        given = {"input_ids": padded.expand(3, -1), "attention_mask": mask.expand(3, -1)}
         with torch.no_grad():
             wanted = main_output(made(input_ids=alone))
-            found, spread, apiece = (main_output(made(**given, position_ids=each)) for each in (places, gaps, packed))
+            every = main_output(made(**given, position_ids=torch.cat([places, gaps, packed])))
+        found, spread, apiece = every.split(1)
         real = slice(None) if head == "ForSequenceClassification" else slice(3, None)
         yield at_most(f"scores of padded rows apart, {title}", apart(found[:, real], wanted), SAME)
         for name, other in (("gaps", spread), ("two documents", apiece)):
