@@ -280,9 +280,61 @@ def swap_after_preparing_scalings(ctx: Context) -> Iterator[Check]:
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))
 def swap_adapters_of_other_ranks(ctx: Context) -> Iterator[Check]:
-    """A prepared model takes adapters of larger and smaller ranks and other alphas, one after another."""
+    """A prepared model takes adapters of larger and smaller ranks and other alphas, one after another.
+
+    Also in layers with fewer inputs or outputs than ranks, such as heads, and in convolutions, prepared or not.
+    """
     larger, smaller = replace(FIRST, name="larger", rank=8, alpha=4), replace(FIRST, name="smaller", rank=2, alpha=10)
     yield from swapped(ctx, FIRST, larger, smaller, rank=8)
+    for rank in (None, 16):
+        yield from swapped_in_narrow_layers(ctx, rank)
+
+
+def narrow() -> Any:
+    import torch
+
+    made = torch.nn.Sequential()
+    made.add_module("many", torch.nn.Linear(20, 3))
+    made.add_module("few", torch.nn.Linear(2, 24))
+    made.add_module("head", torch.nn.Linear(5, 2))
+    made.add_module("picture", torch.nn.Conv2d(3, 4, (2, 3)))
+    tiny.fill(made)
+    return made.eval()
+
+
+def swapped_in_narrow_layers(ctx: Context, prepared: int | None) -> Iterator[Check]:
+    """Swap adapters of falling and rising ranks in, and compare what each layer adds with s B A."""
+    import peft
+    import torch
+    from peft.utils.hotswap import hotswap_adapter, prepare_model_for_compiled_hotswap
+
+    names = [name for name, _ in narrow().named_children()]
+    folder, wanted = ctx.kept / f"narrow-{prepared}", dict[int, dict[str, Any]]()
+    for rank in (16, 8, 4):
+        made = peft.get_peft_model(narrow(), peft.LoraConfig(r=rank, lora_alpha=5 + rank, target_modules=names))
+        with torch.no_grad():
+            for name, each in made.named_parameters():
+                if ".lora_" in name:
+                    each.copy_(tiny.values(f"{name} {rank}", tuple(each.shape)))
+        made.save_pretrained(folder / str(rank))
+        wanted[rank] = {
+            name: (5 + rank) / rank * side("lora_B").flatten(1) @ side("lora_A").flatten(1)
+            for name in names
+            for side in (part_of(made.base_model.model.get_submodule(name)),)
+        }
+    model = peft.PeftModel.from_pretrained(narrow(), folder / "16", adapter_name="kept")
+    if prepared:
+        prepare_model_for_compiled_hotswap(model, target_rank=prepared)
+    for rank in (8, 4, 8, 16):
+        hotswap_adapter(model, str(folder / str(rank)), adapter_name="kept", torch_device="cpu")
+        for name in names:
+            found = model.base_model.model.get_submodule(name).get_delta_weight("kept").detach().flatten(1)
+            title = f"{name}, rank {rank}, target_rank={prepared}"
+            yield at_most(f"update off, {title}", relative(found, wanted[rank][name]), NEAR)
+
+
+def part_of(layer: Any) -> Any:
+    return lambda name: getattr(layer, name)["default"].weight.detach().double()
 
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))

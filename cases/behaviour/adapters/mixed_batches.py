@@ -12,6 +12,7 @@ from cases.api import call
 from cases.behaviour.adapters import lora_reference as reference
 from cases.behaviour.adapters.lora_reference import FIRST, NEAR, SECOND, Adapter
 from cases.behaviour.generation import decoding
+from cases.behaviour.starts import adapted_layers
 from cases.model import tiny
 from cases.reference.tolerance import relative
 from cases.space.options import GLOBAL_BATCH
@@ -130,9 +131,15 @@ def dora_update(base: reference.Base, adapter: Adapter, magnitudes: dict[str, An
 
 @call(MIXING, phase=Phase.FORWARD, requires=("lora_bias",))
 def mixed_biases(ctx: Context) -> Iterator[Check]:
-    """Each row of a batch uses the bias of its own adapter, scaled like the rest."""
+    """Each row of a batch uses the bias of its own adapter, scaled like the rest; fresh biases change nothing."""
     import torch
 
+    plain = adapted_layers.base()
+    fresh = adapted_layers.adapted(plain, adapted_layers.lora(lora_bias=True))
+    numbers = [each.detach() for name, each in fresh.named_parameters() if name.endswith("lora_B.default.bias")]
+    yield equal("biases at the start", len(numbers), len(adapted_layers.TARGETS))
+    yield equal("biases that are not zero", sum(int(each.count_nonzero()) for each in numbers), 0)
+    yield adapted_layers.unchanged(fresh, plain)
     biased = Adapter(name="first", rank=4, alpha=12, more={"lora_bias": True})
     base, model = reference.read(ctx, "qwen"), reference.adapted(ctx, biased, SECOND, model="qwen")
     update = base.of(biased)

@@ -114,6 +114,10 @@ def heads_of_own_models(ctx: Context) -> Iterator[Check]:
             for name, parameter in adapted.named_parameters():
                 if parameter.requires_grad:
                     parameter.copy_(tiny.values(tiny.canonical(name), tuple(parameter.shape)) + 0.25)
+        for value in (None, True, False):
+            adapted(inputs, **({} if value is None else {"return_dict": value}))
+            seen = str(adapted.get_base_model().seen.get("return_dict"))
+            yield equal(f"return_dict that {task} gets, {value} in the call", seen, str(value is not False))
         folder = ctx.kept / task
         adapted.save_pretrained(folder)
         again = PeftModel.from_pretrained(model(task, config), folder)

@@ -118,7 +118,7 @@ def dcp_metadata(ctx: Context) -> Iterator[Check]:
 def dcp_group_of_ranks(ctx: Context) -> Iterator[Check]:
     """With process_group, the ranks of a group alone save and load, while others do something else.
 
-    Each rank has a group of its own, and saves other values.
+    Each rank has a group of its own, and saves other values. Either rank can make the plan, by coordinator_rank.
     """
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
@@ -134,6 +134,22 @@ def dcp_group_of_ranks(ctx: Context) -> Iterator[Check]:
         yield equal("tensors that differ", unlike({"weight": found["weight"]}, {"weight": state["weight"]}), "none")
         yield equal("number", found["step"], 0)
     dist.barrier()
+    yield from coordinated(ctx)
+
+
+def coordinated(ctx: Context) -> Iterator[Check]:
+    """Save and load with each rank as the one that makes the plan of all."""
+    import torch.distributed.checkpoint as dcp
+
+    for rank in range(ctx.place.world_size):
+        folder = str(ctx.kept / f"coordinated-{rank}")
+        state = {"weight": tiny.values(f"coordinated {rank}", (5, 3)), "step": rank}
+        dcp.save_state_dict(state, dcp.FileSystemWriter(folder), coordinator_rank=rank)
+        found = {"weight": state["weight"].clone().zero_(), "step": -1}
+        dcp.load_state_dict(found, dcp.FileSystemReader(folder), coordinator_rank=rank)
+        differ = unlike({"weight": found["weight"]}, {"weight": state["weight"]})
+        yield equal(f"tensors that differ, coordinator_rank={rank}", differ, "none")
+        yield equal(f"number, coordinator_rank={rank}", found["step"], rank)
 
 
 @call(GROUP, phase=Phase.SAVE, ranks=2, requires=("dcp_checkpoint_id",))

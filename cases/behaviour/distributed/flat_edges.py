@@ -147,14 +147,15 @@ def fsdp1_ignored_states(ctx: Context) -> Iterator[Check]:
 def fsdp1_gradients_of_some_cleared(ctx: Context) -> Iterator[Check]:
     """With use_orig_params, an optimiser of some parameters clears their gradients alone; others go on adding up.
 
-    As two optimisers do that step in turn.
+    As two optimisers do that step in turn. If none clears them, all add up.
     """
     import torch
 
-    for chosen in (("bias",), ("weight",), ("first.weight", "fourth.bias"), ("second.bias", "third.weight")):
+    parts = (("bias",), ("weight",), ("first.weight", "fourth.bias"), ("second.bias", "third.weight"))
+    for chosen in (*parts, ("bias", "weight"), ()):
         model = sharding.fsdp1(network(), ctx, use_orig_params=True)
         mine = [p for name, p in model.named_parameters() if name.endswith(chosen)]
-        optimiser = torch.optim.SGD(mine, lr=0.0)
+        optimiser = torch.optim.SGD(mine or [torch.nn.Parameter(torch.zeros(1))], lr=0.0)
         for step in STEPS:
             optimiser.zero_grad()
             loss(model, step, ctx).backward()

@@ -28,6 +28,7 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "momentum": ("SGD", {"momentum": 0.9}),
     "RMSprop": ("RMSprop", {"centered": True, "momentum": 0.5}),
     "amsgrad": ("AdamW", {"amsgrad": True, "eps": 1e-3}),
+    "of a script": ("", {}),
 }
 
 
@@ -35,7 +36,28 @@ def made(kind: str, model: Any, rate: float = RATE) -> Any:
     import torch
 
     name, more = KINDS[kind]
-    return getattr(torch.optim, name)(model.parameters(), lr=rate, **more)
+    return (getattr(torch.optim, name) if name else own_class())(model.parameters(), lr=rate, **more)
+
+
+def own_class() -> Any:
+    """An optimiser that keeps an average of gradients, and as Python's values the number of its steps and a word."""
+    import torch
+
+    class Counting(torch.optim.Optimizer):  # type: ignore[misc]  # torch has no types here
+        def __init__(self, parameters: Any, lr: float) -> None:
+            super().__init__(parameters, {"lr": lr})
+
+        @torch.no_grad()  # type: ignore[untyped-decorator]  # torch has no types here
+        def step(self) -> None:
+            for group in self.param_groups:
+                for each in (one for one in group["params"] if one.grad is not None):
+                    state = self.state[each]
+                    state["step"] = state.get("step", 0) + 1
+                    state["kind"] = "average"
+                    state["average"] = 0.5 * state.get("average", torch.zeros_like(each)) + each.grad
+                    each.add_(state["average"], alpha=-group["lr"] / state["step"])
+
+    return Counting
 
 
 def by_name(model: Any, optimiser: Any) -> dict[str, Any]:
@@ -57,9 +79,19 @@ def saved(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def values(state: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    """The states that are no tensors, by the parameter's name and the state's."""
+    return sorted(
+        (name, kind, value)
+        for name, each in state["state"].items()
+        for kind, value in each.items()
+        if isinstance(value, (int, str))
+    )
+
+
 @call(GROUP, phase=Phase.RESUME, ranks=2, requires=OWN_NAMES)
 def fsdp1_states_of_every_optimiser(ctx: Context) -> Iterator[Check]:
-    """optim_state_dict has every state of an optimiser, whatever it keeps, and training goes on with it.
+    """optim_state_dict has every state of an optimiser, tensors and others, and training goes on with it.
 
     Full and sharded, with parameters under their own names and flat ones.
     """
@@ -70,6 +102,8 @@ def fsdp1_states_of_every_optimiser(ctx: Context) -> Iterator[Check]:
         reference = made(kind, plain)
         networks.train(plain, reference, STEPS)
         expected = by_name(plain, reference)
+        names = {number: name for number, (name, _) in enumerate(plain.named_parameters())}
+        wanted = values({"state": {names[n]: each for n, each in reference.state_dict()["state"].items()}})
         networks.train(plain, reference, LATER)
         for form, own_names in product(("full", "sharded"), (True, False)):
             title = f"{kind}, {form}, use_orig_params={own_names}"
@@ -80,6 +114,7 @@ def fsdp1_states_of_every_optimiser(ctx: Context) -> Iterator[Check]:
                 held = Wrapped.optim_state_dict(model, optimiser)
                 found = saved(of_all_ranks(held))
                 yield networks.off(f"states off, {title}", found, expected, MOMENTS)
+                yield equal(f"states that are no tensors, {title}", str(values(held)), str(wanted))
                 later = made(kind, model, rate=1.0)
                 later.load_state_dict(Wrapped.optim_state_dict_to_load(model, later, held))
             networks.train(model, later, LATER, ctx)

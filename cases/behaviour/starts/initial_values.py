@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -178,6 +179,41 @@ def lora_on_embeddings_start(ctx: Context) -> Iterator[Check]:
     with torch.no_grad():
         found = adapted_layers.layer(model, "words")(torch.arange(WORDS))
     yield at_most("embeddings off", tolerance.relative(found, expected.detach()), adapted_layers.SAME)
+    yield from embeddings_with_arguments()
+
+
+def embeddings_with_arguments() -> Iterator[Check]:
+    """The arguments of torch's Embedding hold for A as for the table: looked-up rows are scaled down, or not trained.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html: rows of a norm above max_norm are
+    renormalised to it, that of padding_idx gets no gradient, and scale_grad_by_freq divides by the row's count.
+    """
+    import torch
+
+    rows, width = 7, 5
+    ids = torch.tensor([[1, 2, 2, 5], [3, 1, 2, 2]])
+    for norm, least, counted in product((1.0, 2.0, 3.0), (None, 0.4), (False, True)):
+        chosen = {"max_norm": least, "norm_type": norm, "padding_idx": 3, "scale_grad_by_freq": counted}
+        plain = torch.nn.Sequential()
+        plain.add_module("words", torch.nn.Embedding(rows, width, **chosen))
+        tiny.fill(plain)
+        model = adapted_layers.fill(adapted_layers.adapted(plain, adapted_layers.lora(target_modules=["words"])))
+        a, b = (adapted_layers.parts(model, "words", f"lora_embedding_{side}") for side in "AB")
+        tables = [plain.words.weight.detach().double(), a.T]
+        for table in tables if least else ():
+            sizes = table.norm(norm, dim=1, keepdim=True)
+            table.mul_(torch.where(sizes > least, least / (sizes + 1e-7), torch.ones_like(sizes)))
+        title = f"max_norm={least}, norm_type={norm}, scale_grad_by_freq={counted}"
+        found = adapted_layers.layer(model, "words")(ids)
+        wanted = tables[0][ids] + ALPHA / RANK * tables[1][ids] @ b.T
+        yield at_most(f"embeddings off, {title}", tolerance.relative(found.detach(), wanted), adapted_layers.SAME)
+        found.sum().backward()
+        counts = torch.bincount(ids.flatten(), minlength=rows).double()
+        counts = (counts > 0).double() if counted else counts
+        counts[3] = 0.0
+        gradient = adapted_layers.layer(model, "words").lora_embedding_A["default"].grad
+        each = ALPHA / RANK * b.sum(0)[:, None] * counts
+        yield at_most(f"gradient of A off, {title}", tolerance.relative(gradient, each), adapted_layers.SAME)
 
 
 @call(GROUP, phase=Phase.ADAPT)

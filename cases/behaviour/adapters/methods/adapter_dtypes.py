@@ -158,17 +158,46 @@ def trainable(model: Any) -> set[str]:
 
 @call(GROUP, phase=Phase.ADAPT, requires=("adapter_dtype", "parameter_targets"))
 def adapter_dtype_of_experts(ctx: Context) -> Iterator[Check]:
-    """LoRA on stacked experts is float32, or with autocast_adapter_dtype=False of their dtype."""
+    """LoRA on stacked experts is float32, or with autocast_adapter_dtype=False of their dtype.
+
+    What it adds has the experts' dtype and is rounded a few times, in a pass and merged.
+    """
     import peft
     import torch
 
+    inputs = tiny.values("inputs of experts", (5, 4)).to(ctx.place.device)
     for dtype, cast in product(KINDS.values(), (True, False)):
         targets = {"target_modules": [], "target_parameters": ["up.weight", "down.weight"]}
         plain = adapter_patterns.stacked(4, 6).to(getattr(torch, dtype)).to(ctx.place.device)
         config = peft.LoraConfig(r=2, **targets)
         model = peft.get_peft_model(plain, config, autocast_adapter_dtype=cast)
         wanted = "['torch.float32']" if cast else f"['torch.{dtype}']"
-        yield equal(f"dtypes, {dtype}, autocast_adapter_dtype={cast}", dtypes(model), wanted)
+        title = f"{dtype}, autocast_adapter_dtype={cast}"
+        yield equal(f"dtypes, {title}", dtypes(model), wanted)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if ".lora_" in name:
+                    parameter.copy_(tiny.values(name, tuple(parameter.shape)))
+        kind = next(short for short, name in KINDS.items() if name == dtype)
+        for part in ("up", "down"):
+            layer = model.base_model.model[part]
+            exact = adapter_patterns.expert_delta(model, part, "default", layer.scaling["default"], layer.num_experts)
+            found = layer.get_delta_weight("default").detach()
+            yield equal(f"dtype of what {part} gets, {title}", str(found.dtype), f"torch.{dtype}")
+            yield at_most(
+                f"what {part} gets off, in roundings, {title}", relative(found, exact) / UNIT_ROUNDOFF[kind], SEVERAL
+            )
+            given = inputs.to(found.dtype)
+            whole = torch.einsum("bi,eio->beo", given.double(), layer.get_param().detach().double() + exact)
+            for merged in (False, True):
+                outputs = layer(given)
+                state = f"{title}, merged={merged}"
+                yield equal(f"dtype of outputs of {part}, {state}", str(outputs.dtype), f"torch.{dtype}")
+                off = relative(outputs.detach(), whole) / UNIT_ROUNDOFF[kind]
+                yield at_most(f"outputs of {part} off, in roundings, {state}", off, SEVERAL)
+                if not merged:
+                    layer.merge()
+            yield equal(f"dtype of the merged {part}, {title}", str(layer.get_param().dtype), f"torch.{dtype}")
 
 
 @call(GROUP, phase=Phase.FORWARD)

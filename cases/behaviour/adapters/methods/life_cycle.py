@@ -88,14 +88,23 @@ def disable_by_method(_ctx: Context) -> Iterator[Check]:
 
 @call(LIVING, phase=Phase.ADAPT)
 def delete_by_method(_ctx: Context) -> Iterator[Check]:
-    """delete_adapter removes every part of one adapter and leaves the other as it was, for every method."""
+    """delete_adapter removes every part of one adapter and leaves the other as it was, for every method.
+
+    If it was active, the other one takes its place, and its configuration is the active one; the PeftModel of
+    releases before 0.18 goes on to name the deleted one.
+    """
+    import peft
 
     def story(key: str, method: Method) -> Iterator[Check]:
         for gone, stays in (NAMES, NAMES[::-1]):
             model = layers.adapted(method)
             wanted = layers.expected(model, method, stays)
-            model.set_adapter(stays)
+            follows = hasattr(peft, "DeloraConfig")  # PEFT 0.18
+            model.set_adapter(gone if follows and gone == NAMES[1] else stays)
             model.delete_adapter(gone)
+            yield equal(f"active adapter of {key} without the {gone}", str(model.active_adapter), stays)
+            own = model.active_peft_config is model.peft_config[stays]
+            yield equal(f"the active configuration of {key} is that of the {stays}", own, bound=True)
             left = {name for name in model.state_dict() if gone in name.split(".")}
             yield equal(f"parts of {key} left", " ".join(sorted(left)) or "none", "none")
             yield gives(f"weights of {key} off", model, wanted)

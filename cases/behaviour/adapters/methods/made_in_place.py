@@ -66,11 +66,18 @@ def is_frozen_part(key: str, name: str) -> bool:
 def file_of_one_by_method(ctx: Context) -> Iterator[Check]:
     """The file of a model's only adapter holds its trained tensors bit by bit, and no other, for every method.
 
+    Also if they are views in another order of memory, as those of decompositions are; PEFT 0.18 and older refuse them.
     The state of the adapted model has the base's tensors beside them, under their names in the base layers.
     """
+    import peft
+
+    takes_views = tuple(map(int, peft.__version__.split(".")[:2])) >= (0, 21)
 
     def story(key: str, method: Method) -> Iterator[Check]:
         model, folder = layers.adapted(method, names=ALONE), ctx.kept / key
+        for parameter in model.parameters():
+            if takes_views and parameter.requires_grad and parameter.dim() > 1:
+                parameter.data = parameter.data.transpose(0, 1).contiguous().transpose(0, 1)
         model.save_pretrained(folder)
         wanted = parts_of(model, method, "first")
         found = {name: each for name, each in tensors(folder / "first").items() if not is_frozen_part(key, name)}
@@ -115,6 +122,10 @@ def put_in_place(key: str, method: Method) -> Iterator[Check]:
     other = injected(method).eval()
     peft.set_peft_model_state_dict(other, state, adapter_name="first")
     yield gives(f"weights of {key} off, by its state", other, wanted)
+    if hasattr(peft, "DeloraConfig"):  # PEFT before 0.18 knows the names of injected adapters alone
+        prefixed = injected(method).eval()
+        peft.set_peft_model_state_dict(prefixed, peft.get_peft_model_state_dict(whole, adapter_name="first"), "first")
+        yield gives(f"weights of {key} off, by the state of a PeftModel", prefixed, wanted)
 
 
 @call(LIVING, phase=Phase.ADAPT)
