@@ -9,6 +9,10 @@ if TYPE_CHECKING:
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.adapters.methods.adapter_dtypes": (
+        "dtype of what {part} gets, {title}",
+        "what {part} gets off, in roundings, {title}",
+        "dtype of the merged {part}, {title}",
+        "dtype of outputs of {part}, {state}",
         "dtypes, get_peft_model, {title}",
         "dtypes, from_pretrained, {title}",
         "dtypes, load_adapter, {title}",
@@ -18,7 +22,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtype of the product, {title}",
         "product off, in roundings, {title}",
         "dtypes, {title}",
-        "dtypes, {dtype}, autocast_adapter_dtype={cast}",
         "dtype of the outputs, {title}, training={mode}",
         "weights that a pass trains or freezes, {title}, training={mode}",
         "dtype of {name}, {key}",
@@ -76,6 +79,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{key} has trained parameters, is_trainable={is_trainable}",
     ),
     "cases.behaviour.adapters.methods.life_cycle": (
+        "active adapter of {key} without the {gone}",
+        "the active configuration of {key} is that of the {stays}",
         "error of {key}",
         "methods",
         "weights of {key} off",

@@ -28,6 +28,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "the same in one tensor",
     ),
     "cases.behaviour.adapters.adapter_exchange": (
+        "update off, {title}",
         "logits off",
         "weights left",
         "trained weights",
@@ -128,6 +129,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "warnings of LoftQ's settings elsewhere",
     ),
     "cases.behaviour.adapters.mixed_batches": (
+        "biases at the start",
+        "biases that are not zero",
         "logits off",
         "logits of real tokens off",
         "layers with a magnitude",
@@ -139,6 +142,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "scores of {beams} beams off those of other adapters",
     ),
     "cases.behaviour.adapters.models_of_scripts": (
+        "return_dict that {task} gets, {value} in the call",
         "return_dict, {task}, {title}",
         "return_dict of the call, {task}, {title}",
         "keywords lost, {task}",

@@ -33,6 +33,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off, step {step}",
     ),
     "cases.behaviour.distributed.checkpoint_contents": (
+        "tensors that differ, coordinator_rank={rank}",
+        "number, coordinator_rank={rank}",
         "tensors that differ",
         "an object",
         "tensors that differ, converted back",
@@ -98,6 +100,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "names of states, {title}",
     ),
     "cases.behaviour.distributed.flat_optimiser_state": (
+        "states that are no tensors, {title}",
         "states off, {title}",
         "weights off afterwards, {title}",
         "names in groups, {title}",

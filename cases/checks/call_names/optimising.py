@@ -108,6 +108,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "hooks of a step, {kind}",
     ),
     "cases.behaviour.optimising.optimiser_steps": (
+        "counts of steps off, {name}, {dtype}",
+        "numbers of weights that differ, {name}, {dtype}",
         "loss, {name}",
         "calls with gradients, {name}",
         "the parameter moved, {name}",
@@ -124,6 +126,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off after step {step}, {name}",
     ),
     "cases.behaviour.optimising.other_optimisers": (
+        "weights off, {title}",
+        "weights off after an early state, {title}",
+        "evaluations and iterations, step {step}, {title}",
+        "weights off, step {step}, {title}",
         "update off, {title}, step {step}",
         "momentum off, {title}",
         "a parameter that is {title}",

@@ -105,6 +105,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "coordinates off, after {seen} samples",
     ),
     "cases.behaviour.starts.initial_values": (
+        "embeddings off, {title}",
+        "gradient of A off, {title}",
         "numbers of {part} that are not zero",
         "largest lora_A, in units of 1 / sqrt(in)",
         "distinct numbers of lora_A",
