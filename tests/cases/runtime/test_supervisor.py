@@ -87,6 +87,19 @@ def test_past_the_deadline_a_starved_job_shows_nothing(starved_s: float, *, is_t
     assert bool(why) is is_to_blame
 
 
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("set_device (__init__.py:478)", "the driver had not started the GPU of rank 1"),
+        ("all_reduce (distributed_c10d.py:2501)", ""),
+        ("", ""),
+    ],
+)
+def test_a_rank_that_waits_for_its_gpu_says_nothing_about_the_stack(call: str, why: str) -> None:
+    ranks = [RankState(0, waiting_in="process_group (suite.py:238)"), RankState(1, waiting_in=call)]
+    assert supervisor.why_not_begun(ranks) == why
+
+
 def test_the_gpus_of_a_hanging_cell_are_free_or_given_up_within_a_minute() -> None:
     """From its last event, if each part takes its whole time."""
     looking = hang_analysis.STACKS_S + flight_recorder.DUMP_S + hang_analysis.DEVICES_S + hang_analysis.KILLED_S
