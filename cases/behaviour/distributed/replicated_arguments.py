@@ -5,17 +5,19 @@ https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedData
 
 from __future__ import annotations
 
+import collections
 import inspect
+import time
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.behaviour.parallel import networks
 from cases.behaviour.parallel.networks import data, loss, network
 from cases.behaviour.parallel.replicating import GROUP
-from cases.space.verdict import Check, Phase, equal
+from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from cases.apply.context import Context
 
@@ -117,17 +119,53 @@ def ddp_starts_apart_or_alike(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)
 def ddp_delays_named_parameters(ctx: Context) -> Iterator[Check]:
-    """Parameters in delay_all_reduce_named_params get the averaged gradient when that of another one is ready."""
+    """Parameters in delay_all_reduce_named_params get the averaged gradient when that of another one is ready.
+
+    The gradients are read a while after the backward pass; ``ddp_waits_for_delayed_parameters`` reads them at once.
+    """
     import torch
 
-    wanted = expected()
+    whole = network()
+    loss(whole).backward()
     for late in (("third",), ("second", "third", "fourth")):
-        plain = network()
-        delayed = [(name, each) for name, each in plain.named_parameters() if name.partition(".")[0] in late]
-        hook = plain.first.weight
-        model = replicated(plain, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=hook)
-        found = networks.train(model, torch.optim.SGD(model.parameters(), lr=0.1), range(STEPS), ctx)
-        yield networks.worst_off(f"gradients off: {', '.join(late)} delayed", found, wanted)
+        model = delaying(network(), late)
+        loss(model, 0, ctx).backward()
+        torch.distributed.barrier()
+        time.sleep(AVERAGED_S)
+        title = f"gradients off: {', '.join(late)} delayed"
+        yield networks.off(title, networks.gradients(model), networks.gradients(whole))
+
+
+AVERAGED_S = 0.5  # enough to average a few numbers
+
+
+@call(GROUP, phase=Phase.BACKWARD, ranks=2)
+def ddp_waits_for_delayed_parameters(ctx: Context) -> Iterator[Check]:
+    """When a backward pass returns, the gradients of delayed parameters are averaged, also large ones.
+
+    "delay_all_reduce_named_params: a list of named parameters whose all reduce will be delayed when the gradient of the
+    parameter specified in param_to_hook_all_reduce is ready."
+    """
+    import torch
+
+    layers = {"first": torch.nn.Linear(64, 64), "large": torch.nn.Linear(64, LARGE, bias=False)}
+    plain = torch.nn.Sequential(collections.OrderedDict(layers))
+    model = delaying(plain, ("large",))
+    (model(torch.ones(1, 64)).sum() * (1 + ctx.place.rank)).backward()
+    found = plain.large.weight.grad[:: LARGE // 64].clone()
+    torch.distributed.barrier()
+    time.sleep(AVERAGED_S)
+    inputs = plain.first(torch.ones(1, 64)).detach()
+    yield at_most("gradients off as the pass returns", (found - 1.5 * inputs).abs().max() / inputs.abs().max(), 1e-5)
+
+
+LARGE = 1 << 16  # rows of 64 numbers: 16 MiB, which take some milliseconds to average
+
+
+def delaying(plain: Any, late: Collection[str]) -> Any:
+    """DDP that averages the gradients of some layers when that of the first weight is ready."""
+    delayed = [(name, each) for name, each in plain.named_parameters() if name.partition(".")[0] in late]
+    return replicated(plain, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=plain.first.weight)
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)

@@ -147,6 +147,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights, {title}",
         "running means, {title}",
         "gradients off: {late} delayed",
+        "gradients off as the pass returns",
         "bytes of buckets",
         "bytes of the first bucket",
         "bytes of other buckets",
