@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cases import suite
+from cases.space.verdict import RED
 from matrix.errors import UserError
 from matrix.run import store
 from reports.answers import knowledge
@@ -20,7 +21,9 @@ from reports.answers.diagnosis import diagnose
 from reports.results import document as data
 from reports.results import stored_results
 from reports.results.grid import NOT_RUN, Grid, Group
-from reports.results.outcome_rows import LazyOutcomes, last_attempts, whole
+from reports.results.log_ends import published_ends
+from reports.results.outcome_rows import LazyOutcomes, OutcomeRow, last_attempts, whole
+from reports.results.wording import headline
 from reports.site import data_sources
 from reports.site.columns import MatrixColumn, columns_of
 
@@ -123,6 +126,29 @@ class PublishedData:
         for each in self.measurements:
             found.setdefault(each.case, []).append(each)
         return found
+
+    @cached_property
+    def logged_rows(self) -> Mapping[tuple[str, str], list[tuple[OutcomeRow, Path]]]:
+        """The red outcomes whose folder keeps the ends of their logs, with it, by device and cell, newest first."""
+        found: dict[tuple[str, str], list[tuple[OutcomeRow, Path]]] = {}
+        for run in self.runs:
+            for row in run.counted:
+                folder = row.source.folder if isinstance(row, OutcomeRow) and row.verdict in RED else None
+                if isinstance(row, OutcomeRow) and folder is not None and row.cell in published_ends(folder):
+                    found.setdefault((run.device, row.cell), []).append((row, folder))
+        return {key: sorted(rows, key=lambda each: each[0].started, reverse=True) for key, rows in found.items()}
+
+    def logs_of_same_failure(self, device: str, row: AnyOutcome) -> dict[str, str]:
+        """Return the ends of the logs of the newest other run in which a cell failed alike, by their kind and its day.
+
+        Raises:
+            UserError: the published logs are damaged, or a newer version wrote them.
+        """
+        for other, folder in self.logged_rows.get((device, row.cell), ()):
+            if headline(whole(other)) == headline(whole(row)):
+                ends = published_ends(folder)[other.cell]
+                return {f"{kind}, of a run of {other.started:%Y-%m-%d} that failed alike": ends[kind] for kind in ends}
+        return {}
 
     def counts(self, device: str) -> Counter[Verdict]:
         return Counter(self.grids[device].verdicts.values())

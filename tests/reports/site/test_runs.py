@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.errors import UserError
-from matrix.run.outcome import SCHEMA
+from matrix.run.outcome import SCHEMA, ErrorRecord
 from matrix.run.store import OUTCOMES, RUN, SETS, TORN
 from reports.render.write import publish
 from reports.results.loading import load
@@ -18,6 +18,7 @@ from reports.site.build import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
     from matrix.run.outcome import Outcome
@@ -164,6 +165,36 @@ def test_published_results_show_the_ends_of_the_logs_of_red_cells(
     assert "logs" not in cell("b")
     again = publish(load(tmp_path / "published"), tmp_path / "again", evidence=tmp_path / "published")
     assert (again.parent / FILE).read_bytes() == (tmp_path / "published" / FILE).read_bytes()
+
+
+def test_a_cell_without_logs_shows_those_of_an_older_run_that_failed_alike(
+    write_run: WriteRun,
+    build_outcome: Callable[..., Outcome],
+    cell: Callable[[str], dict[str, Any]],
+    later: datetime,
+    tmp_path: Path,
+) -> None:
+    """Only the newest published results count, and those of a rerun may have no logs."""
+    alike, other = (
+        ErrorRecord(type="ValueError", message=words) for words in ("no uniform dtype", "no shard of this rank")
+    )
+    old_a = build_outcome("a", verdict="fail", error=alike, evidence={"rank 0 log": "rank-0.log"})
+    old_b = build_outcome("b", verdict="fail", error=alike, evidence={"rank 0 log": "rank-0.log"})
+    run = write_run(old_a, old_b)
+    (run / "rank-0.log").write_text("the end of the log\n")
+    publish(load(run), tmp_path / "published" / "old", evidence=run)
+    run = write_run(
+        build_outcome("a", verdict="fail", error=alike, hardware="cpu: new", started=later),
+        build_outcome("b", verdict="fail", error=other, hardware="cpu: new", started=later),
+        name="new",
+        hardware="cpu: new",
+    )
+    publish(load(run), tmp_path / "published" / "new")
+    build(tmp_path / "published", tmp_path / "site")
+    text = (tmp_path / "site" / "data" / f"{cell('a')['logs']}.js").read_text(encoding="utf-8")
+    assert f"rank 0 log, of a run of {old_a.started:%Y-%m-%d} that failed alike" in text
+    assert "the end of the log" in text
+    assert "logs" not in cell("b")
 
 
 def test_logs_of_an_earlier_run_do_not_stay_beside_published_results(
