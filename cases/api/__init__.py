@@ -156,6 +156,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.generation.given_to_generate",
     "behaviour.generation.images_in_prompts",
     "behaviour.generation.processed_scores",
+    "behaviour.generation.scores_together",
     "behaviour.generation.processors_alone",
     "behaviour.generation.prompts_and_caches",
     "behaviour.generation.returned_parts",

@@ -8,6 +8,7 @@ disjoint mean (https://arxiv.org/abs/2306.01708, algorithm 1). DARE: drop and re
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -107,6 +108,16 @@ def concatenate_embeddings(ctx: Context) -> Iterator[Check]:
     second = Adapter(name="second", rank=8, alpha=4, targets=("embed_tokens",))
     base = reference.read(ctx)
     model = combined(ctx, [first, second], WEIGHTS, combination_type="cat")
+    expected = base.logits(summed(base, [first, second], WEIGHTS))
+    yield at_most("logits off", relative(reference.logits(model), expected), 4 * NEAR)
+
+
+@call(COMBINING, phase=Phase.ADAPT)
+def decompose_embeddings(ctx: Context) -> Iterator[Check]:
+    """combination_type="svd" with enough ranks is the weighted sum of adapters of the embeddings."""
+    first, second = (replace(each, targets=("embed_tokens",)) for each in (FIRST, SECOND))
+    base = reference.read(ctx)
+    model = combined(ctx, [first, second], WEIGHTS, combination_type="svd", svd_rank=12)
     expected = base.logits(summed(base, [first, second], WEIGHTS))
     yield at_most("logits off", relative(reference.logits(model), expected), 4 * NEAR)
 

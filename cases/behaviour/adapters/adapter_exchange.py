@@ -5,6 +5,7 @@ After each exchange, the outputs must be those of the adapters that the calls na
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +83,27 @@ def save_selected_adapters(ctx: Context) -> Iterator[Check]:
     model.save_pretrained(folder, selected_adapters=["second"])
     held = sorted(path.parent.name for path in folder.rglob("adapter_config.json"))
     yield equal("adapters saved", " ".join(held), "second")
-    files = dict(disk.read_file(folder / "second" / "adapter_model.safetensors"))
-    found = {name.removeprefix("base_model.model."): tensor for name, tensor in files.items()}
-    sides = base.sides("second", base.placed(SECOND))
-    expected = {name.replace(".second.", "."): side.float() for name, side in sides.items()}
-    yield equal("tensors", reference.written(reference.changed(found, expected)), "none")
+    yield holds_own_tensors(folder, base, SECOND)
     yield gives(loaded(ctx, folder / "second"), base, SECOND)
+
+
+def holds_own_tensors(folder: Path, base: reference.Base, adapter: Adapter) -> Check:
+    """The file of an adapter has its A and B under names without the adapter's, and nothing else."""
+    files = dict(disk.read_file(folder / adapter.name / "adapter_model.safetensors"))
+    found = {name.removeprefix("base_model.model."): tensor for name, tensor in files.items()}
+    sides = base.sides(adapter.name, base.placed(adapter))
+    expected = {re.sub(rf"\.{adapter.name}(?=\.|$)", "", name): side.float() for name, side in sides.items()}
+    return equal("tensors", reference.written(reference.changed(found, expected)), "none")
+
+
+@call(EXCHANGING, phase=Phase.SAVE)
+def save_selected_embeddings(ctx: Context) -> Iterator[Check]:
+    """The file of a selected adapter has none of the factors that another one has for the same embeddings."""
+    first, second = (replace(each, targets=("embed_tokens",)) for each in (FIRST, SECOND))
+    base, model = reference.read(ctx), reference.adapted(ctx, first, second)
+    model.save_pretrained(ctx.kept, selected_adapters=["second"], save_embedding_layers=False)
+    yield holds_own_tensors(ctx.kept, base, second)
+    yield gives(loaded(ctx, ctx.kept / "second"), base, second)
 
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("low_cpu_mem_usage",))

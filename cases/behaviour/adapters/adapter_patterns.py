@@ -137,6 +137,24 @@ def patterns_of_combined_adapters(ctx: Context) -> Iterator[Check]:
             yield at_most(f"logits off, {name}, {title}", off, 4 * NEAR)
 
 
+@call(GROUP, phase=Phase.ADAPT)
+def patterns_of_layers_with_two_digits(ctx: Context) -> Iterator[Check]:
+    """The key of layer 0 in rank_pattern and alpha_pattern does not apply to layer 10: it has whole parts of names."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    layers = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(11)))
+    config = LoraConfig(
+        r=RANK, lora_alpha=ALPHA, target_modules=["0", "1", "10"], rank_pattern={"0": 2}, alpha_pattern={"0": 9}
+    )
+    model = get_peft_model(torch.nn.ModuleDict({"layers": layers}).to(ctx.place.device), config)
+    for name, wanted in (("0", (2, 9)), ("1", (RANK, ALPHA)), ("10", (RANK, ALPHA))):
+        layer = model.base_model.model["layers"][int(name)]
+        yield equal(
+            f"rank and alpha of layer {name}", str((layer.r["default"], layer.lora_alpha["default"])), str(wanted)
+        )
+
+
 EXPERTS, INNER, OUTER = 3, 6, 10
 
 

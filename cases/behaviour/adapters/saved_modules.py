@@ -158,6 +158,16 @@ def train_some_tokens(ctx: Context) -> Iterator[Check]:
     )
 
 
+@call(BESIDE, phase=Phase.ADAPT)
+def all_linear_beside_saved_module(ctx: Context) -> Iterator[Check]:
+    """With modules_to_save=["mlp"], target_modules="all-linear" adapts no layer of an MLP, which is trained whole."""
+    adapter = replace(FIRST, more={"target_modules": "all-linear", "modules_to_save": ["mlp"]})
+    base, model = reference.read(ctx), reference.adapted(ctx, adapter)
+    found = {name.partition(".lora_A.")[0] for name in reference.trained(model) if ".lora_A." in name}
+    wanted = base.layers(("q_proj", "k_proj", "v_proj", "o_proj"))
+    yield equal("layers adapted or left out by mistake", reference.written(found ^ {*wanted}), "none")
+
+
 def biased(ctx: Context, bias: str, ends: tuple[str, ...]) -> Iterator[Check]:
     """Train the biases of layers with these last names, and compare their step with the reference's."""
     from peft import PeftModel

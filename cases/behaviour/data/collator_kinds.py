@@ -81,6 +81,21 @@ def collator_of_plain_rows(_ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.FORWARD)
+def collator_of_numpy_labels(_ctx: Context) -> Iterator[Check]:
+    """default_data_collator makes NumPy's whole numbers int64, as it does Python's: float labels have another loss.
+
+    A classifier takes labels of numbers with a point for several classes at once
+    (https://huggingface.co/docs/transformers/main_classes/configuration, ``problem_type``).
+    """
+    import numpy as np
+    from transformers import default_data_collator
+
+    for kind in (np.int64, np.int32):
+        labels = default_data_collator([{"label": kind(2)}, {"label": kind(0)}])["labels"]
+        yield equal(f"labels of {kind.__name__}", f"{labels.tolist()} {labels.dtype}", "[2, 0] torch.int64")
+
+
+@call(GROUP, phase=Phase.FORWARD)
 def collator_arrays(_ctx: Context) -> Iterator[Check]:
     """return_tensors="np" gives arrays with the values that "pt" gives in tensors."""
     import numpy as np

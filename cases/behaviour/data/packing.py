@@ -122,6 +122,20 @@ def packing_split(_ctx: Context) -> Iterator[Check]:
     yield equal("lengths of the rows", str(sorted(map(len, found["input_ids"]))), str(sorted(pieces)))
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=("packing_strategies",))
+def packing_of_empty_documents(_ctx: Context) -> Iterator[Check]:
+    """Packing with strategy="bfd" leaves out documents without tokens: no row and no length of a document is 0."""
+    lengths = (5, 0, 9, 3, 0, 4)
+    found = packed("bfd", lengths)
+    rows = found["input_ids"]
+    yield equal("tokens", str(sorted(seen.joined(rows))), str(seen.joined(documents(lengths))))
+    sizes = best_fit_decreasing([each for each in lengths if each], ROOM)
+    yield equal("lengths of the rows", str(sorted(map(len, rows))), str(sorted(sizes)))
+    if "seq_lengths" in found.column_names:  # since trl 0.20
+        held = sorted(seen.joined(found["seq_lengths"]))
+        yield equal("lengths of documents", str(held), str(sorted(each for each in lengths if each)))
+
+
 @call(GROUP, phase=Phase.FORWARD, requires=("packing_truncates",))
 def packing_truncates(_ctx: Context) -> Iterator[Check]:
     """Packing with strategy="bfd" cuts documents that are longer than a row, as it documents since trl 0.28."""

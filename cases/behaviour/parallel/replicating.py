@@ -108,6 +108,21 @@ def accumulated(ctx: Context, **arguments: Any) -> Iterator[Check]:
         yield networks.off("gradients off", networks.gradients(model), networks.expected_gradients(network(), all_rows))
 
 
+@call(GROUP, phase=Phase.BACKWARD, ranks=2)
+def ddp_no_sync_within_no_sync(ctx: Context) -> Iterator[Check]:
+    """The end of a no_sync inside another one leaves gradients local; they are averaged after the outer one."""
+    model = replicated(network(), **SMALL_BUCKETS)
+    with model.no_sync():
+        with model.no_sync():
+            loss(model, 0, ctx).backward()
+        loss(model, 1, ctx).backward()
+    mine = networks.expected_gradients(network(), networks.losses(range(2), ctx))
+    yield networks.off("local gradients off", networks.gradients(model), mine)
+    loss(model, 2, ctx).backward()
+    averages = networks.expected_gradients(network(), networks.losses(range(3)))
+    yield networks.off("gradients off", networks.gradients(model), averages)
+
+
 def branches(rank: int) -> Any:
     """A network with a trunk for every rank, a branch for each of two ranks, and a branch for none."""
     import torch

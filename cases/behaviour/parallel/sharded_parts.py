@@ -167,6 +167,15 @@ def fsdp2_accumulation_without_sync(ctx: Context) -> Iterator[Check]:
         yield networks.off("gradients off", networks.gradients(model), networks.expected_gradients(network(), terms))
 
 
+@call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=jobs.FSDP2)
+def fsdp2_replicas_of_whole_shards(ctx: Context) -> Iterator[Check]:
+    """On a mesh of two replicas whose shards are whole, FSDP2 averages gradients over the replicas."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    replicas = init_device_mesh(ctx.place.kind, (ctx.place.world_size, 1), mesh_dim_names=("replicate", "shard"))
+    yield step_by_step(ctx, sharded_networks.fsdp2(network(), ctx, mesh=replicas))
+
+
 def sharded_gradients(model: Any) -> list[Any]:
     return [p.grad for p in model.parameters() if p.grad is not None and hasattr(p.grad, "full_tensor")]
 

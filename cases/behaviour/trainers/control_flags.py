@@ -218,6 +218,16 @@ def trainer_kept_checkpoints(ctx: Context) -> Iterator[Check]:
         yield equal(f"best step, limit {name}", str(trainer.state.best_global_step), str(best_step))
 
 
+@call(GROUP, phase=Phase.SAVE)
+def trainer_keeps_best_of_a_long_path(ctx: Context) -> Iterator[Check]:
+    """The best checkpoint stays, however output_dir spells its folder, as load_best_model_at_end loads it."""
+    more: dict[str, Any] = {"num_train_epochs": 1, "save_total_limit": 2, "load_best_model_at_end": True}
+    trainer = rated(ctx, (5.0, 3.0, 4.0, 4.5, 4.2), **more, output_dir=f"{ctx.kept}/./output")
+    trainer.train()
+    found = sorted(int(each.name.rpartition("-")[2]) for each in (ctx.kept / "output").glob("checkpoint-*"))
+    yield equal("checkpoints kept", str(found), "[2, 5]")
+
+
 def strategies() -> set[str]:
     """The strategies of saving that this version has."""
     from transformers import trainer_utils

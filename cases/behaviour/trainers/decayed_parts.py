@@ -82,6 +82,14 @@ def trainer_decayed_own_layers(ctx: Context) -> Iterator[Check]:
     yield from compared("own layers", stock_trainer.trainer(ctx, 1, of=model, weight_decay=DECAY), ("scale", "inner.1"))
 
 
+@call(GROUP, phase=Phase.OPTIMIZER, requires=("model_qwen3",))
+def trainer_decayed_query_norms(ctx: Context) -> Iterator[Check]:
+    """The Trainer decays no norm of Qwen 3, whose queries and keys have norms of their own."""
+    yield from compared(
+        "qwen3", stock_trainer.trainer(ctx, 1, of=stock_trainer.model(ctx, "qwen3"), weight_decay=DECAY)
+    )
+
+
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_decay_alone(ctx: Context) -> Iterator[Check]:
     """A step without gradients multiplies decayed weights by 1 - rate * decay, and leaves biases and norms as they are.

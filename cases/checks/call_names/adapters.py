@@ -76,6 +76,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs of {part} off without adapter, {name}",
         "merged outputs of {part} off, {name}",
         "unmerged outputs of {part} off, {name}",
+        "rank and alpha of layer {name}",
     ),
     "cases.behaviour.adapters.adapter_selection": (
         "layers adapted or left out by mistake",
@@ -211,6 +212,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "alone",
     ),
     "cases.behaviour.adapters.saved_modules": (
+        "layers adapted or left out by mistake",
         "the copy starts as the module",
         "changed",
         "step of the copy off",

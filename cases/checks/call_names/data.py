@@ -48,6 +48,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of {name} off, {masks} and {others}",
     ),
     "cases.behaviour.data.collator_kinds": (
+        "labels of {kind}",
         "ids, {name}",
         "mask, {name}",
         "labels, {name}",
@@ -110,6 +111,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "longest of {side}",
     ),
     "cases.behaviour.data.packing": (
+        "lengths of documents",
         "lengths of the rows",
         "tokens",
         "documents in one piece",
