@@ -161,7 +161,7 @@ class CaseWriter:
     def logs(self, device: str, outcome: Outcome) -> dict[str, str]:
         """Write the ends of a cell's log files to a file of their own; return its name, if there are any."""
         row = self.published.grids[device].rows[outcome.case, outcome.set]
-        found = log_ends(row, outcome) or self.published.logs_of_same_failure(device, row)
+        found = log_ends(row, outcome) or self.published.logs_of_same_failure(device, outcome)
         if not found:
             return {}
         name = f"logs/{device}-{file_name(outcome.cell)}"

@@ -138,14 +138,14 @@ class PublishedData:
                     found.setdefault((run.device, row.cell), []).append((row, folder))
         return {key: sorted(rows, key=lambda each: each[0].started, reverse=True) for key, rows in found.items()}
 
-    def logs_of_same_failure(self, device: str, row: AnyOutcome) -> dict[str, str]:
+    def logs_of_same_failure(self, device: str, outcome: Outcome) -> dict[str, str]:
         """Return the ends of the logs of the newest other run in which a cell failed alike, by their kind and its day.
 
         Raises:
             UserError: the published logs are damaged, or a newer version wrote them.
         """
-        for other, folder in self.logged_rows.get((device, row.cell), ()):
-            if headline(whole(other)) == headline(whole(row)):
+        for other, folder in self.logged_rows.get((device, outcome.cell), ()):
+            if headline(whole(other)) == headline(outcome):
                 ends = published_ends(folder)[other.cell]
                 return {f"{kind}, of a run of {other.started:%Y-%m-%d} that failed alike": ends[kind] for kind in ends}
         return {}

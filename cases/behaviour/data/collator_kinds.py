@@ -84,7 +84,7 @@ def collator_of_plain_rows(_ctx: Context) -> Iterator[Check]:
 def collator_of_numpy_labels(_ctx: Context) -> Iterator[Check]:
     """default_data_collator makes NumPy's whole numbers int64, as it does Python's: float labels have another loss.
 
-    A classifier takes labels of numbers with a point for several classes at once
+    A classifier takes float labels for those of several classes at once
     (https://huggingface.co/docs/transformers/main_classes/configuration, ``problem_type``).
     """
     import numpy as np
