@@ -49,10 +49,12 @@ def changed_function(found: Calls, right: Calls, again: Calls) -> str | None:
     """The function that first takes, leaves or returns another value than in two right runs; empty if none does.
 
     An event that differs between the two right runs does not count, as one that has the time. None if the rest cannot
-    be compared: the two have different calls, or a trace was cut.
+    be compared: the two have different calls, or a trace was cut or was not written, as by a cell that was lost.
     """
     for place in sorted(right):
-        name = first_change(found.get(place, ()), right[place], again.get(place, ()))
+        if place not in found:
+            return None
+        name = first_change(found[place], right[place], again.get(place, ()))
         if name != "":
             return name
     return ""
