@@ -59,6 +59,9 @@ def fix(
         typer.Option("--from", help="Results to start from: a run directory or a folder.", show_default="published"),
     ] = knowledge.PUBLISHED,
     look_up: Annotated[bool, typer.Option("--look-up", help="Only look up earlier fixes; run nothing.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Only run the fixes of earlier searches again; search for no other.")
+    ] = False,
     only: Annotated[str, typer.Option(help="Only these kinds of change: settings, versions, alternative.")] = "",
     environments: Annotated[
         int, typer.Option(min=0, help="Maximum number of further version sets to run for the cells of one set.")
@@ -101,6 +104,7 @@ def fix(
     wish = fix_search.FixOptions(
         cell=cell,
         look_up=look_up,
+        again=again,
         every=every,
         known=known,
         results=results,

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cases.space.case import Case
@@ -18,7 +19,9 @@ from matrix.known import known_problems
 from matrix.run import store
 from matrix.run.progress import Silent
 from matrix.run.request import prepare_context
+from matrix.search import earlier
 from matrix.search import fixes as known_fixes
+from matrix.search.earlier import EarlierFixes
 from matrix.search.finder import OFF_GRID, FixSearch
 from matrix.search.fixes import Fixes, Kind
 from matrix.search.moves import pinned
@@ -59,6 +62,7 @@ class FixOptions:
 
     cell: str = ""
     look_up: bool = False
+    again: bool = False
     every: bool = False
     known: str = ""
     results: Path = knowledge.PUBLISHED
@@ -79,6 +83,7 @@ class FixRequest:
     environments: int
     radius: int
     results: Path
+    again: Mapping[str, Fix]  # earlier fixes by red cell; with any, the search only runs these
 
 
 def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
@@ -92,16 +97,43 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
     before = tuple(each for each in measured if of_device(each, run_request.resolved_device))
     cases = {**cases_outside_grid(before), **run_request.suite.cases}
     problems = known_problems.load()
+    chosen_cells = cells(run_request, wish, cases, verdicts(before))
+    again = earlier_fixes(wish.results, run_request.resolved_device) if wish.again else {}
     return FixRequest(
         run_request=run_request,
-        cells=tuple(cells(run_request, wish, cases, verdicts(before))),
+        cells=having(again, chosen_cells) if wish.again else chosen_cells,
         before=before,
         advised=advised(problems, cases, run_request.resolved_device),
         kinds=kinds(wish.only),
         environments=wish.environments,
         radius=wish.radius,
         results=wish.results,
+        again=again,
     )
+
+
+def earlier_fixes(results: Path, device: str) -> dict[str, Fix]:
+    """Return the fixes that earlier searches found, by red cell, each with the machine and the day of its search."""
+    known = remedies.load(results, device=device).items()
+    return {cell: each.fix.model_copy(update={"within": first_search(each)}) for cell, each in known if each.green}
+
+
+def first_search(remedy: Remedy) -> str:
+    """Return what the search that found a fix tried, whether or not the fix ran again since."""
+    within = remedy.fix.within.removeprefix(f"{earlier.NOTE}; ")
+    return within if within != remedy.fix.within else f"searched on {remedy.where}: {within}"
+
+
+def having(again: Mapping[str, Fix], chosen_cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells with an earlier fix.
+
+    Raises:
+        UserError: none of them has one.
+    """
+    found = tuple(each for each in chosen_cells if str(CellKey(each[0].key, each[1].id)) in again)
+    if not found:
+        raise UserError("no earlier search found a fix for any of these cells; search now without --again")
+    return found
 
 
 def needed_cases(wish: FixOptions) -> frozenset[str] | None:
@@ -213,7 +245,8 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     ctx = prepare_context(run_request, [], watcher=Silent(), say=say)
     directory = ctx.store.directory
     try:
-        fixes = FixSearch(
+        chosen_search = partial(EarlierFixes, known=order.again) if order.again else FixSearch
+        fixes = chosen_search(
             runner=PipelineRunner(ctx=ctx, table=table, before=tuple(map(outcome_rows.whole, order.before))),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,

@@ -12,6 +12,7 @@ from cases.space.options import Options
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.keys import CellKey
+from matrix.search.earlier import EarlierFixes
 from matrix.search.finder import FixSearch
 from matrix.search.fixes import Fix, Kind
 from matrix.search.target import FixTask
@@ -71,7 +72,8 @@ class FakeRunner:
 
 def search(runner: FakeRunner, case: Case, table: Sequence[VersionSet] = (), **more: Any) -> Fix:
     task = FixTask(version_set=a_set(), case=case)
-    (found,) = FixSearch(runner=runner, tasks=[task], table=[a_set(), *table], cases={}, **more).run()
+    kind = EarlierFixes if "known" in more else FixSearch
+    (found,) = kind(runner=runner, tasks=[task], table=[a_set(), *table], cases={}, **more).run()
     return found
 
 
@@ -296,3 +298,44 @@ def test_a_use_that_a_known_problem_recommends_is_tried() -> None:
     runner = FakeRunner(green_if(lambda o: o.call == "works"))
     fix = search(runner, use, advised={str(CellKey("2025-09", use.id)): (other,)})
     assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"call": "works"})
+
+
+# Earlier fixes again.
+
+
+def again(runner: FakeRunner, condition: Callable[[Options], bool], table: Sequence[VersionSet] = ()) -> Fix:
+    """Search with one stack, and run what was found again on another."""
+    earlier = search(FakeRunner(green_if(condition)), a_case(), table)
+    return search(runner, a_case(), table, known={str(CellKey(a_set().key, a_case().id)): earlier})
+
+
+def test_an_earlier_fix_is_proven_again_without_trying_others() -> None:
+    runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params))
+    fix = again(runner, lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params)
+    assert changed(fix) == {"auto_wrap_policy": "peft", "use_orig_params": False}
+    assert (fix.runs, fix.minimal, len(fix.witnesses)) == (2, True, 2)
+    assert sorted(runner.runs.values()) == [1, 1, 2, 2]  # both witnesses, the red cell, and the green one
+    assert fix.within.startswith("only the fix found earlier ran again; ")
+
+
+def test_an_earlier_fix_of_which_a_part_is_enough_becomes_that_part() -> None:
+    runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft"))
+    fix = again(runner, lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params)
+    assert changed(fix) == {"auto_wrap_policy": "peft"}
+
+
+def test_an_earlier_fix_that_is_red_now_is_none() -> None:
+    fix = again(FakeRunner(green_if(lambda _: False)), lambda o: o.auto_wrap_policy == "peft")
+    assert (fix.kind, fix.to_case) == (Kind.NONE, "")
+
+
+def test_an_earlier_move_runs_again_on_the_same_set() -> None:
+    earlier = search(
+        FakeRunner(green_on(lambda p: p["peft"] == "2.0"), greens=frozenset({str(CellKey("2026-11", a_case().id))})),
+        a_case(),
+        [a_set("2026-11", peft="2.0", trl="2.0")],
+    )
+    assert earlier.to_set == "2025-09+peft2.0"
+    runner = FakeRunner(green_on(lambda p: p["peft"] == "2.0"))
+    fix = search(runner, a_case(), known={str(CellKey(a_set().key, a_case().id)): earlier})
+    assert (fix.kind, fix.to_set, fix.runs) == (Kind.VERSIONS, earlier.to_set, 2)

@@ -71,6 +71,14 @@ def test_a_fix_of_another_device_is_not_printed(ftmatrix: Command, results: Call
     assert "no published search covers it on cuda" in err
 
 
+def test_without_an_earlier_fix_there_is_none_to_run_again(
+    ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]
+) -> None:
+    code, out, err = ftmatrix("fix", CELL, "--again", "--device", "cpu", *results(NONE))
+    assert (code, out) == (2, "")
+    assert "no earlier search found a fix for any of these cells" in err
+
+
 def test_json_has_the_same_fix(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--json", "--device", "cpu", *results(GREEN))
     (found,) = json.loads(out)["fixes"]

@@ -1,0 +1,48 @@
+"""Proves the fixes that earlier searches found again, on today's code and on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from matrix.search.finder import FixSearch
+from matrix.search.fixes import Kind
+from matrix.search.target import advice, other_set
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matrix.search.fixes import Fix
+    from matrix.search.target import FixTask, Neighbour
+
+NOTE: Final = "only the fix found earlier ran again"
+
+
+@dataclass(kw_only=True)
+class EarlierFixes(FixSearch):
+    """Tries the earlier fix of each task, and nothing else. ``known`` has these fixes by red cell."""
+
+    known: Mapping[str, Fix] = field(default_factory=dict)
+
+    def run(self) -> tuple[Fix, ...]:
+        for kind in Kind:
+            for tasks in self.open_tasks() if kind in self.kinds else ():
+                self.prove_again(kind, [task for task in tasks if self.known[task.cell].kind is kind])
+        return self.fixes(self.tasks)
+
+    def prove_again(self, kind: Kind, tasks: list[FixTask]) -> None:
+        for task in tasks:
+            task.notes.append(f"{NOTE}; {self.known[task.cell].within}")
+        found = {task: self.green_cell(task, self.known[task.cell]) for task in tasks}
+        self.try_candidates(kind, "", self.affordable({task: [each] for task, each in found.items() if each}))
+
+    def green_cell(self, task: FixTask, fix: Fix) -> Neighbour | None:
+        """The green cell of a fix; None if today's grid, table or package index does not have it."""
+        if fix.kind is Kind.VERSIONS:
+            known = next((each for each in self.table if each.key == fix.to_set), None)
+            pins = {each.name: str(each.new) for each in fix.changes}
+            return other_set(task, known) if known else self.derived(task, pins)
+        if [each.name for each in fix.changes] == ["call"]:
+            case = self.cases.get(fix.to_case)
+            return advice(task, case) if case else None
+        return self.neighbour(task, {each.name: each.new for each in fix.changes})
