@@ -263,6 +263,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.preferences.rollouts.endings",
     "behaviour.preferences.rollouts.generations",
     "behaviour.preferences.rollouts.rloo_settings",
+    "behaviour.preferences.rollouts.rows_left_out",
     "behaviour.preferences.rollouts.scored_batches",
     "behaviour.preferences.rollouts.tools",
     "behaviour.preferences.scaled_logits",

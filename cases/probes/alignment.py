@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from functools import partial
 from typing import TYPE_CHECKING
@@ -97,6 +98,18 @@ def helper(_place: Place, _cache: Path, *, name: str) -> None:
         raise LackingError(f"trl.trainer.utils has no {name}")
 
 
+def printed_completions(_place: Place, _cache: Path) -> None:
+    """Earlier versions print the value of one reward; the table needs the package rich."""
+    from trl.trainer import utils
+
+    wanted = {"rewards", "advantages", "step"}
+    made = getattr(utils, "print_prompt_completions_sample", None)
+    if made is None or not wanted <= set(inspect.signature(made).parameters):
+        raise LackingError("no table with a column for each reward, and with advantages")
+    if importlib.util.find_spec("rich") is None:
+        raise LackingError("rich is not installed")
+
+
 def constructor_argument(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
     if name not in inspect.signature(alignment.named(f"{kind}Trainer").__init__).parameters:
         raise LackingError(f"{kind}Trainer has no {name}")
@@ -142,6 +155,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_copied_adapter": (copied_adapter, "this trl takes the model without adapters as reference"),
     "sft_tokenised": (tokenised_rows, "this trl takes no tokenised rows"),
     "repeat_sampler": (repeat_sampler, "this trl repeats prompts in another way"),
+    "printed_completions": (printed_completions, "this trl prints no table of completions with several rewards"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
@@ -202,6 +216,12 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("rloo_log_metric", "RLOO", '"log_metric"', "rewards of this RLOOTrainer log no metrics"),
             ("grpo_async_rewards", "GRPO", "asyncio", "this GRPOTrainer awaits no rewards"),
             ("grpo_absent_rewards", "GRPO", "torch.nan", "rewards of this GRPOTrainer are never absent"),
+            (
+                "grpo_unscored_completions",
+                "GRPO",
+                "unscorable_mask",
+                "this GRPOTrainer counts a completion that no reward judges as one with a reward of 0",
+            ),
         )
     },
     "dpo_label_smoothing": (smoothed_labels, "this trl smooths no labels of the sigmoid loss"),

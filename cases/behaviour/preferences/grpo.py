@@ -190,7 +190,7 @@ def prompts() -> list[str]:
 def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO", **more: Any) -> tuple[Any, Rollouts]:
     """A trainer on a few prompts; ``columns`` of ``chosen`` are further ones, ``evaluated``: on the same rows.
 
-    ``more`` goes to the trainer.
+    ``streamed``: the prompts are a stream. ``more`` goes to the trainer.
     """
     settings = {
         "per_device_train_batch_size": 2 * GENERATIONS,
@@ -200,6 +200,8 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO", **more: An
     }
     data = ingredients.dataset(**{"prompt": prompts(), **settings.pop("columns", {})})
     judged = {"eval_dataset": data} if settings.pop("evaluated", False) else {}
+    if settings.pop("streamed", False):
+        data = data.to_iterable_dataset()
     adapted = {"model": settings.pop("model")} if "model" in settings else alignment.fresh(ctx)
     judge = settings.pop("reward_funcs", word_score)
     made = alignment.create(

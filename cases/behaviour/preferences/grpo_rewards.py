@@ -5,9 +5,14 @@ https://huggingface.co/docs/trl/grpo_trainer#using-a-custom-reward-function.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from cases.api import call
 from cases.behaviour.preferences import alignment, grpo, grpo_variants, policies
@@ -18,7 +23,7 @@ from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cases.apply.context import Context
 
@@ -213,3 +218,57 @@ def evaluated(ctx: Context, name: str, definition: Definition, **chosen: Any) ->
     for metric, value in expected.items():
         off = alignment.off(found.get(f"eval_{metric}", float("inf")), value)
         yield at_most(f"evaluated {metric} off, {name} of {definition.group}", off, grpo.SAME)
+
+
+WIDE = {"COLUMNS": "160", "TERM": "dumb", "NO_COLOR": "1"}  # so that no cell is broken into lines
+STEP = 42
+PROMPTS, COMPLETIONS = ("the sky is", "the sun is", "the sea is"), ("blue", "in the sky", "wide")
+REWARDS: Mapping[str, list[float]] = {"Right": [0.123, -1.456, 2.0], "Brief": [0.789, 0.101, 0.5]}
+ADVANTAGES = [0.987, -0.654, 0.0]
+WRITTEN = [["0.12", "0.79", "0.99"], ["-1.46", "0.10", "-0.65"], ["2.00", "0.50", "0.00"]]  # rounded, by hand
+SOURCES = {"source": ["first", "second", "third"]}
+
+
+def printed(**given: Any) -> str:
+    from trl.trainer.utils import print_prompt_completions_sample
+
+    shown = io.StringIO()
+    with mock.patch.dict(os.environ, WIDE), contextlib.redirect_stdout(shown):
+        print_prompt_completions_sample(step=STEP, **given)
+    return shown.getvalue()
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of each line of a table, whose frame is a line too."""
+    lines = [line.strip().strip("│┃").replace("┃", "│") for line in text.splitlines()]
+    rows = [[cell.strip() for cell in line.strip(" │").split("│")] for line in lines]
+    return [row for row in rows if len(row) > 1]
+
+
+def scored(**chosen: Any) -> dict[str, Any]:
+    given = {"prompts": list(PROMPTS), "completions": list(COMPLETIONS), "advantages": list(ADVANTAGES)}
+    return {**given, "rewards": {name: list(each) for name, each in REWARDS.items()}, **chosen}
+
+
+@call("Metrics of TRL", phase=Phase.FORWARD, requires=("printed_completions",))
+def completions_printed(_ctx: Context) -> Iterator[Check]:
+    """print_prompt_completions_sample prints each completion with all its rewards and its advantage, by their names."""
+    from trl.trainer.utils import print_prompt_completions_sample
+
+    names = ["Prompt", "Completion", *REWARDS, "Advantage"]
+    rows = [[*row[:2], *row[2]] for row in zip(PROMPTS, COMPLETIONS, WRITTEN, strict=True)]
+    cases: dict[str, tuple[dict[str, Any], list[str], list[list[str]]]] = {"all": ({}, names, rows)}
+    cases["one reward"] = (
+        {"rewards": {"Brief": REWARDS["Brief"]}},
+        [names[place] for place in (0, 1, 3, 4)],
+        [[row[place] for place in (0, 1, 3, 4)] for row in rows],
+    )
+    if "extra" in inspect.signature(print_prompt_completions_sample).parameters:
+        more = [[*row, source] for row, source in zip(rows, SOURCES["source"], strict=True)]
+        cases["another column"] = ({"extra": SOURCES}, [*names, "source"], more)
+    for title, (chosen, headings, wanted) in cases.items():
+        text = printed(**scored(**chosen))
+        found = cells(text)
+        yield equal(f"columns of the printed table, {title}", str(found[:1]), str([headings]))
+        yield equal(f"rows of the printed table, {title}", str(found[1:]), str(wanted))
+        yield equal(f"number of the step, {title}", f"Step {STEP}" in text, bound=True)

@@ -255,6 +255,23 @@ def grpo_entropy_bonus(ctx: Context) -> Iterator[Check]:
         yield from compared(ctx, Exploring(grpo.by_row, factor=factor), logged=("reward",), entropy_coef=factor)
 
 
+@dataclass(frozen=True)
+class ExploringByRow(Exploring):
+    """The mean over micro-batches of one row each of the mean entropy over their tokens."""
+
+    def bonus(self, policy: Network, rows: Rows) -> Any:
+        return self.factor * policies.mean([each.mean() for each in entropies(policy, rows)])
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("grpo", "grpo_entropy_coef"))
+def grpo_entropy_bonus_accumulated(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's entropy_coef adds the mean over a step's batches of the entropy, in every loss that is a mean."""
+    single: dict[str, Any] = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": grpo.GENERATIONS}
+    for name in ("grpo", "dr_grpo", "dapo"):
+        definition = ExploringByRow(BY_ROW_OR_STEP[name], factor=BONUSES[0])
+        yield from compared(ctx, definition, logged=("reward",), loss_type=name, entropy_coef=BONUSES[0], **single)
+
+
 def length_score(completions: list[str], **_: Any) -> list[float]:
     """A second reward, the words of a completion."""
     return [len(text.split()) / RULER for text in completions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
@@ -16,6 +17,7 @@ from cases.behaviour.preferences import (
     reward,
     sft_losses,
 )
+from cases.behaviour.preferences.inputs.row_forms import known
 from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_most, equal
 
@@ -29,12 +31,18 @@ WHOLE: dict[str, Any] = {"per_device_train_batch_size": 8, "per_device_eval_batc
 PACKED = 16  # tokens of a packed row
 
 
-def evaluated(made: Any, kind: str, loss: Any, metrics: policies.Metrics, title: str = "") -> Iterator[Check]:
-    """Compare an evaluation; metrics that a version does not log are left out. ``title`` names a setting."""
-    wanted = {"loss": float(loss), **policies.pooled([metrics])}
+def entries_of(made: Any) -> dict[str, float]:
+    """What an evaluation returns or logs."""
     found = made.evaluate()
     for entry in made.state.log_history:
         found = {**entry, **found}
+    return dict(found)
+
+
+def evaluated(made: Any, kind: str, loss: Any, metrics: policies.Metrics, title: str = "") -> Iterator[Check]:
+    """Compare an evaluation; metrics that a version does not log are left out. ``title`` names a setting."""
+    wanted = {"loss": float(loss), **policies.pooled([metrics])}
+    found = entries_of(made)
     for name, value in wanted.items():
         if name == "loss" or alignment.source_mentions(kind, name):
             off = alignment.off(found.get(f"eval_{name}", float("inf")), value)
@@ -161,3 +169,49 @@ def dpo_norm_of_single_tokens(ctx: Context) -> Iterator[Check]:
     made = preference.adapted_trainer(ctx, rows=rows, **given)
     yield equal("tokens of the shortest answer", min(len(each.chosen) for each in found), 1)
     yield from evaluated(made, "DPO", loss, {})
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def equal_rewards_are_no_wins(ctx: Context) -> Iterator[Check]:
+    """Pairs whose rewards are equal have a margin of 0 and count as no win in the logged accuracy.
+
+    With beta=0 the reward of every answer is 0.
+    """
+    data, given = preference.columns(preference.pairs()), {"beta": 0.0, "per_device_eval_batch_size": 8}
+    for kind in known(("DPO", "CPO", "ORPO")):
+        made = alignment.create(ctx, kind, given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+        found = entries_of(alignment.fill(made))
+        for name in ("chosen", "rejected", "margins", "accuracies"):
+            yield equal(f"rewards/{name} with beta=0, {kind}", found.get(f"eval_rewards/{name}", -1.0), 0.0)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("reward_metrics",))
+def equal_rewards_of_texts_are_no_wins(ctx: Context) -> Iterator[Check]:
+    """RewardTrainer's accuracy is how often the chosen reward is greater: 0 if a head of zeros gives rewards of 0.
+
+    Earlier versions count equal rewards as wins, and warn that the accuracy can be misleading.
+    """
+    pairs = reward.columns(reward.pairs(), margins=False)
+    made = reward.trainer(ctx, size=8, margins=False, eval_dataset=pairs, per_device_eval_batch_size=8)
+    for name, parameter in made.model.named_parameters():
+        if "score" in name:
+            parameter.data.zero_()
+    yield equal("accuracy of rewards that are 0", entries_of(made).get("eval_accuracy", -1.0), 0.0)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_entropy",))
+def dpo_batches_without_answers(ctx: Context) -> Iterator[Check]:
+    """If truncation leaves nothing of all answers of a batch, its loss is log 2 and each metric over tokens is 0.
+
+    Rows are cut as a batch is made: the data set leaves out only those that it knows to have no answer.
+    """
+    data = preference.columns(preference.pairs())
+    made = preference.adapted_trainer(ctx, eval_dataset=data, per_device_eval_batch_size=8)
+    made.data_collator.max_length = min(len(row.prompt) for row in preference.pairs())
+    batch = next(iter(made.get_eval_dataloader()))
+    yield equal("tokens of answers", int(batch["completion_mask"].sum()), 0)
+    found = entries_of(made)
+    yield at_most("loss off log 2", abs(found["eval_loss"] - math.log(2)), logged_metrics.SAME)
+    names = ("entropy", "mean_token_accuracy", "logits/chosen", "logits/rejected", "rewards/margins", "logps/chosen")
+    for name in names:
+        yield equal(f"{name} without answers", found.get(f"eval_{name}", -1.0), 0.0)

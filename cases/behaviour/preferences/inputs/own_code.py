@@ -1,4 +1,4 @@
-"""Models with code of their own, which TRL's trainers load by their path with trust_remote_code.
+"""Models that TRL's trainers load by their path, also those with code of their own, with trust_remote_code.
 
 https://huggingface.co/docs/transformers/custom_models, and "model_init_kwargs: Keyword arguments for from_pretrained,
 used when the model argument is provided as a string".
@@ -7,14 +7,17 @@ used when the model argument is provided as a string".
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
-from cases.api import call
+from cases.api import call, ingredients
 from cases.behaviour.models.building import Variant
 from cases.behaviour.preferences import alignment, grpo
 from cases.behaviour.preferences.inputs.adapter_settings import rows_of
 from cases.behaviour.preferences.inputs.row_forms import known
-from cases.space.verdict import Check, Phase, equal
+from cases.model import architectures
+from cases.reference import tolerance
+from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +38,7 @@ class OwnForCausalLM(LlamaForCausalLM):
 """
 CLASSES = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
 KINDS, ROLLING = ("SFT", "DPO", "KTO"), ("GRPO", "RLOO")
+WITHOUT_REFERENCE = ("CPO", "ORPO")
 
 
 def written(ctx: Context) -> Path:
@@ -60,3 +64,38 @@ def trl_loads_own_code(ctx: Context) -> Iterator[Check]:
             made[kind], _ = grpo.trainer(ctx, {**chosen, "model": folder}, kind)
     for kind, trainer in made.items():
         yield equal(f"class of the model, {kind}", type(trainer.model).__name__, "OwnForCausalLM")
+
+
+def takes_kwargs(kind: str) -> bool:
+    """Earlier versions of some trainers load a path with from_pretrained's defaults alone, or none."""
+    return "model_init_kwargs" in alignment.options_of(kind)
+
+
+def tensors(model: Any) -> dict[str, Any]:
+    return {name: parameter.detach().float() for name, parameter in model.named_parameters()}
+
+
+@call("Arguments of TRL", phase=Phase.LOAD)
+def trl_loads_paths(ctx: Context) -> Iterator[Check]:
+    """TRL's trainers load a model from its path with the checkpoint's weights, and as model_init_kwargs say.
+
+    Without model_init_kwargs, all of them are from_pretrained's defaults.
+    """
+    folder = str(architectures.plain_checkpoint(ctx.cache))
+    wanted = tensors(ingredients.base(ctx))
+    kinds = [*known((*KINDS, *WITHOUT_REFERENCE)), *(kind for kind in known(ROLLING) if takes_kwargs(kind))]
+    for kind, named in product(kinds, (None, "eager")):
+        if named is not None and not takes_kwargs(kind):
+            continue
+        given = {} if named is None else {"model_init_kwargs": {"attn_implementation": named}}
+        chosen: dict[str, Any] = {"per_device_train_batch_size": 4, **given}
+        if kind in ROLLING:
+            made, _ = grpo.trainer(ctx, {"model": folder, **chosen, "per_device_train_batch_size": 8}, kind)
+        else:
+            made = alignment.create(ctx, kind, chosen, model=folder, train_dataset=rows_of(kind))
+        title = f"{kind}, attention {named}"
+        found = tensors(made.model)
+        yield equal(f"class of the loaded model, {title}", type(made.model).__name__, "LlamaForCausalLM")
+        yield at_most(f"weights off the checkpoint's, {title}", tolerance.worst_tensor(found, wanted), 0.0)
+        attention = made.model.config._attn_implementation  # noqa: SLF001 - as transformers' documentation has it
+        yield equal(f"attention, {title}", attention, named or "sdpa")
