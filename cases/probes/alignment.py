@@ -211,6 +211,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("grpo_environment_mask", "GRPO", '"env_mask"', "rollouts of this GRPOTrainer have no environment"),
             ("kto_cast_labels", "KTO", "dtype=torch.bool", "this KTOTrainer takes labels that are true or false alone"),
             ("dpo_images", "DPO", '"images" in dataset_sample', "this DPOTrainer does not look for images"),
+            ("rollouts_of_images", "RLOO", 'output["num_images"]', "rows of this RLOOTrainer have one image at most"),
             ("sft_compute_loss_func", "SFT", "compute_loss_func:", "this SFTTrainer takes no compute_loss_func"),
             ("grpo_log_metric", "GRPO", '"log_metric"', "rewards of this GRPOTrainer log no metrics"),
             ("rloo_log_metric", "RLOO", '"log_metric"', "rewards of this RLOOTrainer log no metrics"),

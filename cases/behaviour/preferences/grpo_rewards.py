@@ -202,6 +202,15 @@ def grpo_evaluation_in_large_batches(ctx: Context) -> Iterator[Check]:
     yield from evaluated(ctx, "grpo", Definition(grpo.by_row, grpo.BETA), per_device_eval_batch_size=2 * GENERATIONS)
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_entropy_coef"))
+def grpo_evaluates_entropy_bonus(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's evaluation subtracts the bonus of entropy_coef from the loss, whatever the accumulation."""
+    factor = grpo_variants.BONUSES[0]
+    for name in ("grpo", "dr_grpo", "dapo"):
+        definition = grpo_variants.Exploring(grpo_variants.BY_ROW_OR_STEP[name], grpo.BETA, factor=factor)
+        yield from evaluated(ctx, name, definition, entropy_coef=factor)
+
+
 def evaluated(ctx: Context, name: str, definition: Definition, **chosen: Any) -> Iterator[Check]:
     """Evaluate, and compare with the reference; by default in batches whose size divides the number of prompts."""
     given = {**usual(), "beta": definition.beta, "evaluated": True, "per_device_eval_batch_size": GENERATIONS}

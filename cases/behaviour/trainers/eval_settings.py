@@ -213,6 +213,29 @@ def trainer_metric_inputs(ctx: Context) -> Iterator[Check]:
             yield at_most(f"losses off, {words}", stock_trainer.worst(found.losses.tolist()[:ROWS], each), SAME)
 
 
+@call(GROUP, phase=Phase.INFER, ranks=2, requires=("include_for_metrics",))
+def trainer_metric_inputs_two_ranks(ctx: Context) -> Iterator[Check]:
+    """On two ranks, inputs for compute_metrics have what their batch has, and -100 behind it, whichever rank is wider.
+
+    The rows of complete batches alone: the last batch is filled up.
+    """
+    seen: list[Any] = []
+    made = trainer(ctx, include_for_metrics=["inputs"])
+    made.compute_metrics = lambda found: seen.append(found) or {}
+    made.evaluate(stock_trainer.rows(ROWS))
+    found = [row.tolist() for row in seen[0].inputs]
+    whole = len(found[0])
+    yield at_least("tokens of the widest row", whole, max(LENGTHS[:ROWS]))
+    for batch in batches():
+        if len(batch) < BATCH:
+            continue
+        width = max(LENGTHS[number] for number in batch)
+        for number in batch:
+            ids = stock_trainer.row(number)["input_ids"].tolist()
+            wanted = [*ids, *[tiny.PADDING] * (width - len(ids)), *[IGNORED] * (whole - width)]
+            yield equal(f"inputs of row {number}", str(found[number]), str(wanted))
+
+
 @call(GROUP, phase=Phase.INFER, requires=("batch_eval_metrics",))
 def trainer_batch_metrics(ctx: Context) -> Iterator[Check]:
     """With batch_eval_metrics, compute_metrics gets each batch by itself, and compute_result with the last alone.

@@ -263,6 +263,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows of passes in training, {kind}",
         "rows of passes in evaluation, {kind}",
         "rows of passes of {wide} short rows, {kind}",
+        "passes with images, {kind}",
+        "sizes of images in pass {place}, {kind}",
+        "parts of images in pass {place}, {kind}",
     ),
     "cases.behaviour.preferences.rollouts.tools": (
         "prompts of later turns that differ, {name}",

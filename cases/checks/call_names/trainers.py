@@ -132,6 +132,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "inputs given, {words}",
         "losses given, {words}",
         "rows of inputs that differ, {words}",
+        "tokens of the widest row",
+        "inputs of row {number}",
         "losses off, {words}",
         "learned labels of each batch and whether it is the last",
         "rows counted",

@@ -1,4 +1,4 @@
-"""How many rows GRPOTrainer and RLOOTrainer score in one pass, and what rewards log on one rank alone."""
+"""Which rows GRPOTrainer and RLOOTrainer score in one pass, with images too, and what one rank alone logs."""
 
 from __future__ import annotations
 
@@ -80,3 +80,63 @@ def grpo_logged_by_one_rank(ctx: Context) -> Iterator[Check]:
     table = pd.read_parquet(Path(made.args.output_dir, "completions", "completions_00001.parquet"))
     found = [None if pd.isna(each) else each for each in table["scored"]]
     yield equal("extra column", str(found), str([*map(str, scores), *[None] * len(scores)]))
+
+
+def images_of(rows: Any) -> tuple[list[list[int]], list[int]]:
+    """The sizes of the images of rows of token ids, one or two for each, and what each part of an image has.
+
+    Both follow from the sum of a row's ids, which tells it from others.
+    """
+    sums = [int(each) for each in rows.sum(1).tolist()]
+    sizes = [[[1, 1 + total % 3, 2 + place] for place in range(1 + total % 2)] for total in sums]
+    parts = [total for total, own in zip(sums, sizes, strict=True) for _, high, wide in own for _ in range(high * wide)]
+    return [size for own in sizes for size in own], parts
+
+
+def with_images(made: Any) -> list[tuple[Any, Any, Any]]:
+    """Give each generation's rows images, and collect the ids, parts and sizes that the model gets in training.
+
+    The tiny model reads texts alone, so the images end before it.
+    """
+    import torch
+
+    found: list[tuple[Any, Any, Any]] = []
+    generate = made._generate_and_score_completions  # noqa: SLF001 - where a processor's images come from
+
+    def generated(rows: Any) -> Any:
+        batch = generate(rows)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        sizes, parts = images_of(ids)
+        numbers = [1 + int(each) % 2 for each in ids.sum(1).tolist()]
+        more = {"pixel_values": torch.tensor(parts, dtype=torch.float32)[:, None], "num_images": numbers}
+        return {**batch, **more, "image_grid_thw": torch.tensor(sizes)}
+
+    def note(_module: Any, positional: Any, named: dict[str, Any]) -> Any:
+        parts, sizes = (named.pop(name, None) for name in ("pixel_values", "image_grid_thw"))
+        if torch.is_grad_enabled():
+            found.append((named["input_ids"], parts, sizes))
+        return positional, named
+
+    made._generate_and_score_completions = generated  # noqa: SLF001
+    made.model.register_forward_pre_hook(note, with_kwargs=True)
+    return found
+
+
+@call("Preference losses", phase=Phase.FORWARD, requires=("rloo", "rollouts_of_images"))
+def rollouts_keep_images(ctx: Context) -> Iterator[Check]:
+    """Rows that are shuffled and split into batches keep their images, whose number and sizes differ, up to the model.
+
+    A model like Qwen2-VL reads pixel_values of all parts of a batch's images, and image_grid_thw, their sizes.
+    """
+    for kind in KINDS:
+        given = {**STILL, "per_device_train_batch_size": TRAINED, "gradient_accumulation_steps": 2, "max_steps": 2}
+        made, _ = grpo.trainer(ctx, given, kind)
+        passes = with_images(made)
+        made.train()
+        yield equal(f"passes with images, {kind}", len(passes), 4)
+        for place, (ids, parts, sizes) in enumerate(passes):
+            wanted = images_of(ids)
+            held = [] if sizes is None else sizes.tolist()
+            yield equal(f"sizes of images in pass {place}, {kind}", str(held), str(wanted[0]))
+            values = [] if parts is None else [int(each) for each in parts.flatten().tolist()]
+            yield equal(f"parts of images in pass {place}, {kind}", str(values), str(wanted[1]))
