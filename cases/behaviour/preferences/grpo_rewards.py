@@ -281,3 +281,8 @@ def completions_printed(_ctx: Context) -> Iterator[Check]:
         yield equal(f"columns of the printed table, {title}", str(found[:1]), str([headings]))
         yield equal(f"rows of the printed table, {title}", str(found[1:]), str(wanted))
         yield equal(f"number of the step, {title}", f"Step {STEP}" in text, bound=True)
+    for number in (0, 1, 2, len(rows)):
+        found = cells(printed(**scored(num_samples=number)))[1:]
+        yield equal(f"rows of a sample of {number}", len(found), number)
+        yield equal(f"rows of a sample of {number} that are none", len([row for row in found if row not in rows]), 0)
+        yield equal(f"rows twice in a sample of {number}", len(found) - len({str(row) for row in found}), 0)

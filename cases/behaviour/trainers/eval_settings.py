@@ -190,6 +190,13 @@ def same(labels: Any, number: int) -> bool:
     return bool(labels.tolist() == wanted + [IGNORED] * (len(labels) - len(wanted)))
 
 
+def given_inputs(batch: list[int], whole: int) -> list[list[int]]:
+    """The inputs of a batch's rows: padded by the collator to the widest row, and by -100 to the widest batch."""
+    width = max(LENGTHS[number] for number in batch)
+    rows = [stock_trainer.row(number)["input_ids"].tolist() for number in batch]
+    return [[*ids, *[tiny.PADDING] * (width - len(ids)), *[IGNORED] * (whole - width)] for ids in rows]
+
+
 @call(GROUP, phase=Phase.INFER, requires=("include_for_metrics",))
 def trainer_metric_inputs(ctx: Context) -> Iterator[Check]:
     """include_for_metrics gives compute_metrics the inputs, padded by -100, and the loss of each row's batch."""
@@ -207,6 +214,8 @@ def trainer_metric_inputs(ctx: Context) -> Iterator[Check]:
             yield equal(
                 f"rows of inputs that differ, {words}", sum(a != b for a, b in zip(rows, wanted, strict=True)), 0
             )
+            every = [row for batch in batches() for row in given_inputs(batch, max(LENGTHS[:ROWS]))]
+            yield equal(f"inputs and what is behind them, {words}", str(found.inputs.tolist()), str(every))
         if "loss" in named:
             losses = batch_losses(ctx)
             each = [loss for loss, batch in zip(losses, batches(), strict=True) for _ in batch]
@@ -220,8 +229,13 @@ def trainer_metric_inputs_two_ranks(ctx: Context) -> Iterator[Check]:
     The rows of complete batches alone: the last batch is filled up.
     """
     seen: list[Any] = []
+
+    def compute(found: Any) -> dict[str, float]:
+        seen.append(found)
+        return {}
+
     made = trainer(ctx, include_for_metrics=["inputs"])
-    made.compute_metrics = lambda found: seen.append(found) or {}
+    made.compute_metrics = compute
     made.evaluate(stock_trainer.rows(ROWS))
     found = [row.tolist() for row in seen[0].inputs]
     whole = len(found[0])
@@ -229,10 +243,7 @@ def trainer_metric_inputs_two_ranks(ctx: Context) -> Iterator[Check]:
     for batch in batches():
         if len(batch) < BATCH:
             continue
-        width = max(LENGTHS[number] for number in batch)
-        for number in batch:
-            ids = stock_trainer.row(number)["input_ids"].tolist()
-            wanted = [*ids, *[tiny.PADDING] * (width - len(ids)), *[IGNORED] * (whole - width)]
+        for number, wanted in zip(batch, given_inputs(batch, whole), strict=True):
             yield equal(f"inputs of row {number}", str(found[number]), str(wanted))
 
 

@@ -65,6 +65,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "columns of the printed table, {title}",
         "rows of the printed table, {title}",
         "number of the step, {title}",
+        "rows of a sample of {number}",
+        "rows of a sample of {number} that are none",
+        "rows twice in a sample of {number}",
     ),
     "cases.behaviour.preferences.grpo_rollouts": (
         "steps with a time, {accumulation}",

@@ -132,6 +132,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "inputs given, {words}",
         "losses given, {words}",
         "rows of inputs that differ, {words}",
+        "inputs and what is behind them, {words}",
         "tokens of the widest row",
         "inputs of row {number}",
         "losses off, {words}",
