@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.adapters import lora_reference as reference
 from cases.behaviour.adapters.lora_reference import NEAR, Adapter
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_most, equal
 
@@ -47,12 +47,12 @@ def ranks(model: Any, name: str = "first") -> dict[str, int]:
 
 
 def selected(
-    ctx: Context, placed: Mapping[str, tuple[int, float]], model: str = "llama", **more: Any
+    ctx: Context, placed: Mapping[str, tuple[int, float]], model: str = "llama", *, tied: bool = False, **more: Any
 ) -> Iterator[Check]:
     """Compare the adapted layers, their ranks, and the logits of the adapted model."""
     adapter = Adapter(name="first", rank=RANK, alpha=ALPHA, more=more)
-    made = reference.adapted(ctx, adapter, model=model).eval()
-    yield from as_placed(made, placed, reference.read(ctx, model))
+    made = reference.adapted(ctx, adapter, model=model, tied=tied).eval()
+    yield from as_placed(made, placed, reference.read(ctx, model, tied=tied))
 
 
 def as_placed(model: Any, placed: Mapping[str, tuple[int, float]], base: reference.Base) -> Iterator[Check]:
@@ -89,11 +89,46 @@ def target_all_linear(ctx: Context) -> Iterator[Check]:
 
 @call(SELECTING, phase=Phase.ADAPT)
 def target_all_transposed(ctx: Context) -> Iterator[Check]:
-    """target_modules="all-linear" selects every Conv1D layer of GPT-2, and not its tied head."""
+    """target_modules="all-linear" selects every Conv1D layer of GPT-2, and not its head."""
+    yield from all_transposed(ctx, tied=False)
+
+
+def all_transposed(ctx: Context, *, tied: bool) -> Iterator[Check]:
     parts = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     placed = [f"transformer.h.{number}.{part}" for number in range(tiny.LAYERS) for part in parts]
     more: dict[str, Any] = {"target_modules": "all-linear", "fan_in_fan_out": True}
-    yield from selected(ctx, dict.fromkeys(placed, USUAL), "gpt2", **more)
+    yield from selected(ctx, dict.fromkeys(placed, USUAL), "gpt2", tied=tied, **more)
+
+
+@call(SELECTING, phase=Phase.ADAPT)
+def target_all_linear_tied(ctx: Context) -> Iterator[Check]:
+    """target_modules="all-linear" leaves out a head that shares its matrix with the embeddings, of Llama."""
+    placed = [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
+    yield from selected(ctx, dict.fromkeys(placed, USUAL), tied=True, target_modules="all-linear")
+
+
+@call(SELECTING, phase=Phase.ADAPT)
+def target_all_transposed_tied(ctx: Context) -> Iterator[Check]:
+    """target_modules="all-linear" leaves out a head that shares its matrix with the embeddings, of GPT-2."""
+    yield from all_transposed(ctx, tied=True)
+
+
+@call(SELECTING, phase=Phase.ADAPT)
+def target_all_linear_classifier(ctx: Context) -> Iterator[Check]:
+    """target_modules="all-linear" leaves out the head of a classifier of sequences, which trains as a whole."""
+    from peft import get_peft_model
+    from transformers import AutoModelForSequenceClassification
+
+    folder = architectures.plain_checkpoint(ctx.cache)
+    base = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
+    more = {"task_type": "SEQ_CLS", "target_modules": "all-linear"}
+    config = Adapter(name="first", rank=RANK, alpha=ALPHA, more=more).config()
+    model = get_peft_model(base, config, adapter_name="first")
+    placed = {name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))}
+    wrong = ranks(model).keys() ^ placed
+    yield equal("layers adapted or left out by mistake", reference.written(wrong), "none")
+    heads = {name for name in reference.trained(model) if ".lora_" not in name}
+    yield equal("other weights that train", reference.written(heads), "score.first.weight")  # the adapter's copy of it
 
 
 @call(SELECTING, phase=Phase.ADAPT)

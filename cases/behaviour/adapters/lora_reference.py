@@ -118,27 +118,27 @@ class Base:
         return references.logits(network, Batch(ids=tiny.batch(0) if ids is None else ids, real=real))
 
 
-def options(model: str) -> Options:
-    return Options().but(flow="load", method="full", model=model)
+def options(model: str, *, tied: bool = False) -> Options:
+    return Options().but(flow="load", method="full", model=model, embeddings="tied" if tied else "untied")
 
 
-def read(ctx: Context, model: str = "llama") -> Base:
-    """The base as its files have it."""
-    folder = architectures.checkpoint(options(model), ctx.cache)
+def read(ctx: Context, model: str = "llama", *, tied: bool = False) -> Base:
+    """The base as its files have it; a tied head shares the embeddings' matrix."""
+    folder = architectures.checkpoint(options(model, tied=tied), ctx.cache)
     return Base(disk.config(folder), {name: tensor.double() for name, tensor in disk.tensors(folder).items()})
 
 
-def loaded(ctx: Context, model: str = "llama") -> Any:
+def loaded(ctx: Context, model: str = "llama", *, tied: bool = False) -> Any:
     """The base as transformers loads it, in float32."""
-    chosen = options(model)
+    chosen = options(model, tied=tied)
     return build.load_from(architectures.checkpoint(chosen, ctx.cache), chosen, ctx.place)
 
 
-def adapted(ctx: Context, *adapters: Adapter, model: str = "llama") -> Any:
+def adapted(ctx: Context, *adapters: Adapter, model: str = "llama", tied: bool = False) -> Any:
     """The base with adapters, the first of them active; their weights have the values of their names."""
     from peft import get_peft_model
 
-    made = get_peft_model(loaded(ctx, model), adapters[0].config(), adapter_name=adapters[0].name)
+    made = get_peft_model(loaded(ctx, model, tied=tied), adapters[0].config(), adapter_name=adapters[0].name)
     for adapter in adapters[1:]:
         made.add_adapter(adapter.name, adapter.config())
     made.set_adapter(adapters[0].name)  # some versions activate what add_adapter adds, see add_second_adapter

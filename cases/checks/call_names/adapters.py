@@ -82,6 +82,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers adapted or left out by mistake",
         "layers of another rank",
         "logits off",
+        "other weights that train",
         "merged logits off",
     ),
     "cases.behaviour.adapters.adapter_status": (

@@ -102,35 +102,56 @@ def block_diagonal_layers(ctx: Context) -> Iterator[Check]:
     yield from merged_and_back(model, full, base)
 
 
-PLACES = (0, 1, 0, 1)  # of the layers that layer_replication names
+PARTS = (5, 1, 4)  # of the tokens that a cache gets one after the other, before the rest
+
+
+def in_parts(model: Any) -> Any:
+    """The logits of the first batch, of which each part follows the cache of those before it."""
+    import torch
+
+    rows, cache, found = tiny.batch(0), None, []
+    for part in rows.split((*PARTS, rows.shape[1] - sum(PARTS)), dim=1):
+        with torch.no_grad():
+            output = model(input_ids=part.to(model.device), past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        found.append(output.logits.float().cpu())
+    return torch.cat(found, dim=1)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("layer_replication",))
 def replicated_layers(ctx: Context) -> Iterator[Check]:
-    """layer_replication repeats layers that share their weights, each with an adapter of its own.
+    """layer_replication repeats layers that share their weights, each with an adapter and a place in caches of its own.
 
     https://huggingface.co/docs/peft/developer_guides/lora, "Memory efficient layer replication with LoRA"
     """
+    yield from replicated(ctx, "", (0, 2), (0, 2))
+    yield from replicated(ctx, ", one layer three times", (1, 2), (0, 2), (1, 2))
+
+
+def replicated(ctx: Context, title: str, *layer_map: tuple[int, int]) -> Iterator[Check]:
     from peft import get_peft_model
 
     base = reference.read(ctx)
-    adapter = reference.Adapter(name="first", rank=4, alpha=12, more={"layer_replication": [[0, 2], [0, 2]]})
+    places = [source for begin, end in layer_map for source in range(begin, end)]
+    more = {"layer_replication": [list(each) for each in layer_map]}
+    adapter = reference.Adapter(name="first", rank=4, alpha=12, more=more)
     model = get_peft_model(reference.loaded(ctx), adapter.config(), adapter_name="first").eval()
     tensors = {name: tensor for name, tensor in base.tensors.items() if ".layers." not in name}
-    for place, source in enumerate(PLACES):
+    for place, source in enumerate(places):
         mark = f".layers.{source}."
         copies = {name.replace(mark, f".layers.{place}."): each for name, each in base.tensors.items() if mark in name}
         tensors |= copies
-    deeper = reference.Base({**base.config, "num_hidden_layers": len(PLACES)}, tensors)
-    yield at_most(
-        "logits off at the start", tolerance.relative(reference.logits(model), deeper.logits()), reference.NEAR
-    )
+    deeper = reference.Base({**base.config, "num_hidden_layers": len(places)}, tensors)
+    start = tolerance.relative(reference.logits(model), deeper.logits())
+    yield at_most(f"logits off at the start{title}", start, reference.NEAR)
     reference.fill(model)
     wanted = deeper.logits(deeper.of(adapter))
-    yield at_most("logits off", tolerance.relative(reference.logits(model), wanted), reference.NEAR)
+    yield at_most(f"logits off{title}", tolerance.relative(reference.logits(model), wanted), reference.NEAR)
+    off = tolerance.relative(in_parts(model), wanted)
+    yield at_most(f"logits off in parts{title}", off, reference.NEAR)
     layers = model.get_base_model().model.layers
     stored = {layer.self_attn.q_proj.get_base_layer().weight.data_ptr() for layer in layers}
-    yield equal("different base weights", len(stored), len(set(PLACES)))
+    yield equal(f"different base weights{title}", len(stored), len(set(places)))
 
 
 def convolved(layer: Any, inputs: Any, weight: Any) -> Any:
