@@ -136,7 +136,7 @@ def t5_block(config: Mapping[str, Any], name: str, attentions: tuple[str, ...]) 
 
 
 SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
-    **dict.fromkeys(("llama", "qwen2", "qwen3", "mistral"), llama),
+    **dict.fromkeys(("llama", "qwen2", "qwen3", "mistral", "granite"), llama),
     "gemma2": gemma2,
     "mixtral": mixtral,
     "gpt2": gpt2,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.behaviour.models import building
-from cases.behaviour.models.building import Variant
+from cases.behaviour.models.building import GRANITE, Variant
 from cases.model import architectures, tiny
 from cases.reference import models, tolerance
 from cases.reference.network import Batch
@@ -82,9 +82,9 @@ def compared(name: str, found: Any, expected: Any, text: Text) -> Check:
     return at_most(f"logits off, {name}", tolerance.relative(found[real], expected[real]), building.bound("logits"))
 
 
-def cached(ctx: Context, model: str, implementations: Sequence[str] = BOTH) -> Iterator[Check]:
+def cached(ctx: Context, model: str, implementations: Sequence[str] = BOTH, **changes: Any) -> Iterator[Check]:
     """Feed rows in parts, with each implementation, with positions and without."""
-    folder = Variant(model).written(ctx, "cached")
+    folder = Variant(model, changes).written(ctx, "cached")
     network = building.network(folder)
     for implementation in implementations:
         loaded = building.loaded(ctx, folder, attn_implementation=implementation)
@@ -147,6 +147,12 @@ def cached_mixtral(ctx: Context) -> Iterator[Check]:
 def cached_gemma2(ctx: Context) -> Iterator[Check]:
     """Gemma 2 continues padded rows from its cache, with and without windows, as it computes them whole."""
     yield from cached(ctx, "gemma", ("eager",))
+
+
+@call(GROUP, phase=Phase.INFER, requires=("granite",))
+def cached_granite(ctx: Context) -> Iterator[Check]:
+    """Granite continues padded rows from its cache, with its four multipliers, as it computes them whole."""
+    yield from cached(ctx, "llama", **GRANITE)
 
 
 @call(GROUP, phase=Phase.INFER, requires=("sdpa_gpt2",))

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 REMOVED = ...  # in changes of a configuration: this field is not stated
 LAYERS = 4  # for patterns of layers
+# What makes a Llama a Granite. No multiplier is 1 or equals another, and that of scores is not 1 / sqrt(width).
+GRANITE: Mapping[str, Any] = {
+    "model_type": "granite",
+    "architectures": ["GraniteForCausalLM"],
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.4,
+    "residual_multiplier": 0.6,
+    "logits_scaling": 1.7,
+}
 ZERO = 1e-12  # relative: what is left of a float64 gradient that is zero
 
 

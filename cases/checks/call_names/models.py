@@ -17,6 +17,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of dropped weights off, {model}",
         "kept weights off, {model}",
     ),
+    "cases.behaviour.models.attention_passes": ("logits off, masks of {dtype}",),
     "cases.behaviour.models.building": (
         "gradients off, {name}",
         "logits off, {name}",

@@ -44,14 +44,18 @@ def layer(network: Network, number: int, x: Any, angles: Any, batch: Batch, wind
     return network.output(name, x)
 
 
-def attended(network: Network, number: int, x: Any, angles: Any, batch: Batch, window: int | None) -> Any:
+def attended(
+    network: Network, number: int, x: Any, angles: Any, batch: Batch, window: int | None, *, scale: float | None = None
+) -> Any:
+    """Attention to the tokens of a window; scores are multiplied by 1 / sqrt(width of a head) or another scale."""
     name, config = f"model.layers.{number}.self_attn", network.config
     heads, groups = config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]
     queries = attention.rotated(normed_heads(network, name, "q", x, heads), angles)
     keys = attention.rotated(normed_heads(network, name, "k", x, groups), angles)
     values = attention.split(network.linear(f"{name}.v_proj", x), groups)
     keys, values = attention.with_prefix(keys, values, batch, number)
-    allowed, scale = attention.mask(batch, window=window), attention.head_width(config) ** -0.5
+    allowed = attention.mask(batch, window=window)
+    scale = attention.head_width(config) ** -0.5 if scale is None else scale
     found = attention.joined(attention.attend(queries, keys, values, allowed, scale=scale))
     return network.output(name, network.linear(f"{name}.o_proj", found))
 
