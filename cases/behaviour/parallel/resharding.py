@@ -5,6 +5,7 @@ https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
 
 from __future__ import annotations
 
+import copy
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,53 @@ def dcp_other_number_of_ranks(ctx: Context) -> Iterator[Check]:
         yield networks.off(f"moments off, {kind}", moments(found["optimiser"]), expected, MOMENTS)
         yield equal(f"settings, {kind}", settings_of(optimiser), settings_of(reference))
     dist.barrier()
+
+
+@call(GROUP, phase=Phase.RESUME, ranks=2, requires=(*jobs.FSDP2, "broadcast"))
+def dcp_whole_state_from_rank_0_fsdp2(ctx: Context) -> Iterator[Check]:
+    """With broadcast_from_rank0, the state that rank 0 alone has restores weights, moments and settings of FSDP2.
+
+    A state that each rank has whole restores the same, and training goes on as in one process.
+    """
+    for kind in ("FSDP2", "FSDP2 in one unit"):
+        yield from whole_given(ctx, kind, broadcast=True)
+        yield from whole_given(ctx, kind, broadcast=False)
+
+
+@call(GROUP, phase=Phase.RESUME, ranks=2, requires=("broadcast",))
+def dcp_whole_state_from_rank_0_ddp(ctx: Context) -> Iterator[Check]:
+    """With broadcast_from_rank0, the state that rank 0 alone has restores weights, moments and settings of DDP."""
+    yield from whole_given(ctx, "DDP", broadcast=True)
+    yield from whole_given(ctx, "DDP", broadcast=False)
+
+
+def whole_given(ctx: Context, kind: str, *, broadcast: bool) -> Iterator[Check]:
+    """Load the whole state of a trained plain model into a wrapped one that has other weights and settings."""
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    plain, title = network(), f"{kind}, broadcast={broadcast}"
+    reference = with_state(plain)
+    is_given = ctx.place.rank == 0 or not broadcast
+    of_model, of_optimiser = copy.deepcopy(whole(plain, reference)) if is_given else ({}, {})
+    model = of_kinds(ctx)[kind](emptied(network()))
+    optimiser = adam(model, LOADED_RATE)
+    chosen = StateDictOptions(full_state_dict=True, broadcast_from_rank0=broadcast)
+    set_model_state_dict(model, of_model, options=chosen)
+    set_optimizer_state_dict(model, optimiser, of_optimiser, options=chosen)
+    found = states(model, optimiser)
+    yield networks.off(f"weights off, {title}", networks.weights(model), networks.weights(plain), 0.0)
+    wanted = plain_moments(plain, reference)
+    yield networks.off(f"moments off, {title}", moments(found["optimiser"]), wanted, 0.0)
+    yield equal(f"settings, {title}", settings_of(optimiser), settings_of(reference))
+    for each, rows in ((plain, None), (model, ctx)):
+        networks.train(each, reference if each is plain else optimiser, range(2, 4), rows)
+    yield networks.off(
+        f"weights off after training, {title}", networks.weights(model), networks.weights(plain), MOMENTS
+    )
 
 
 def of_kinds(ctx: Context) -> dict[str, Wrap]:
