@@ -5,6 +5,7 @@ LoRA with dropout, shuffled rows, AdamW, a schedule with warm-up, and a stop in 
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from cases.api import call, ingredients
 from cases.apply import front_ends
 from cases.behaviour.trainers import stock_trainer
 from cases.model import tiny
-from cases.space.verdict import Check, Phase, equal
+from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,6 +101,20 @@ def resume_trainer(ctx: Context) -> Iterator[Check]:
 def resume_trainer_after_an_epoch(ctx: Context) -> Iterator[Check]:
     """A Trainer that resumes between two epochs repeats the dropout, rows and steps of an uninterrupted training."""
     yield from equal_to_uninterrupted(ctx, by_trainer, stop=ROWS // 2, num_train_epochs=2)
+
+
+@call(GROUP, phase=Phase.RESUME)
+def resume_trainer_in_part_of_an_epoch(ctx: Context) -> Iterator[Check]:
+    """A Trainer that resumes in the last half of one and a half epochs repeats an uninterrupted training.
+
+    An epoch has five batches, of four rows and a last one of two; seven and a half are rounded up to eight steps.
+    """
+    stop, whole = 6, 8
+    more = {"num_train_epochs": 1.5, "per_device_train_batch_size": 4}
+    yield from equal_to_uninterrupted(ctx, by_trainer, stop=stop, **more)
+    state = json.loads((ctx.kept / "output" / f"checkpoint-{stop}" / "trainer_state.json").read_text())
+    yield equal("steps of all epochs", state["max_steps"], whole)
+    yield at_most("logged epoch, off", abs(state["epoch"] - stop / 5), 1e-9)
 
 
 @call(GROUP, phase=Phase.RESUME)

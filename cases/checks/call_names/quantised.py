@@ -71,9 +71,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.quantised.eight_bit_optimisers": (
         "share of weights off: {name}",
-        "dtypes of the loaded states: {title}",
+        "dtypes of the loaded states: {form}",
         "what the step changes: {title}",
-        "weights off: {title}",
+        "weights off: {form}",
         "weights off: {name}",
         "weights off",
         "dtype of the state: {name}",

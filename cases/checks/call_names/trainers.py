@@ -283,6 +283,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "learning rates after resuming",
         "gradient norms after resuming",
         "weights that differ",
+        "steps of all epochs",
+        "logged epoch, off",
         "{name} after resuming",
         "dtypes of the state, {title}",
         "steps loaded, {title}",
