@@ -1,4 +1,4 @@
-"""Chooses which mutants to run, and the cells that could notice each."""
+"""Chooses which mutants to run: drawn, named, or written by hand."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.api import CALLS
 from matrix.errors import UserError
 from matrix.experiments import line_shares, mutable_code
+from matrix.experiments.cell_choice import CellChoice, Coverage
 from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 from matrix.experiments.mutation_targets import PACKAGES, PATTERN
-from matrix.run import location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,53 +55,6 @@ class Sample:
     rejected: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellChoice:
-    """``most`` cells at most for each mutant; ``locate``: prefer those in which a deviation is located."""
-
-    most: int
-    locate: bool = False
-
-    def last(self, case: Case) -> bool:
-        """Return whether a case is chosen only where no other is."""
-        return self.locate and not location.is_recordable(case)
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The cells that execute each line of a file, the fastest first."""
-
-    by_file: Mapping[str, Mapping[int, list[int]]]
-    cells: Sequence[TracedCell]
-    totals: Sequence[int]  # the executed lines of each cell
-
-    @classmethod
-    def of(cls, cells: Sequence[TracedCell]) -> Coverage:
-        found: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for number, cell in enumerate(cells):
-            for file, lines in cell.files.items():
-                for line in lines:
-                    found[file][line].append(number)
-        return cls(found, cells, [sum(map(len, cell.files.values())) for cell in cells])
-
-    def has(self, mutant: Mutant) -> bool:
-        """Return whether a cell executes the code of a mutant."""
-        return not self.by_file.get(mutant.file, {}).keys().isdisjoint(mutant.lines)
-
-    def cells_of(self, mutant: Mutant) -> dict[str, float]:
-        """The cells that execute the code of a mutant, the fastest first, each with its focus.
-
-        The focus is the share of the mutant's file in the lines that the cell executes: a job that does little else
-        than what the file does is likely to look at it.
-        """
-        lines = self.by_file.get(mutant.file, {})
-        numbers = sorted({number for line in mutant.lines for number in lines.get(line, ())})
-        return {self.cells[each].case: self.focus(each, mutant.file) for each in numbers}
-
-    def focus(self, number: int, file: str) -> float:
-        return len(self.cells[number].files[file]) / self.totals[number]
-
-
 def draw(
     cells: Sequence[TracedCell],
     cases: Mapping[str, Case],
@@ -137,7 +89,7 @@ def draw(
         if len(drawn) == count:
             break
         if is_valid(mutant, sources[mutant.file]):
-            drawn.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, choice)))
+            drawn.append((mutant, choice.cells(coverage.reaches(mutant, sources[mutant.file]), cases)))
     lines = line_shares.shares(sources.values(), coverage.by_file)
     return Sample(mutants=tuple(drawn), files=tuple(counts), lines=tuple(lines))
 
@@ -148,11 +100,11 @@ def again(
     """The mutants with these ids. One whose code the cells no longer execute has no cell."""
     coverage = Coverage.of(cells)
     sources = stack_sources(cells, "")
-    mutants = (mutant for source in sources for mutant in generate(source))
-    found = {mutant.id: mutant for mutant in mutants if mutant.id in wanted}
+    mutants = ((mutant, source) for source in sources for mutant in generate(source))
+    found = {mutant.id: (mutant, source) for mutant, source in mutants if mutant.id in wanted}
     return Sample(
         lines=tuple(line_shares.shares(sources, coverage.by_file)),
-        mutants=tuple((each, chosen_cells(coverage.cells_of(each), cases, choice)) for each in found.values()),
+        mutants=tuple((each, choice.cells(coverage.reaches(each, source), cases)) for each, source in found.values()),
         rejected=dict.fromkeys(sorted(set(wanted) - found.keys()), "this version has no such code"),
     )
 
@@ -185,41 +137,6 @@ def in_turn(groups: Mapping[str, list[Mutant]], seed: int) -> Iterable[Mutant]:
         yield from (mutant for mutant in row if mutant is not None)
 
 
-def chosen_cells(focus: Mapping[str, float], cases: Mapping[str, Case], choice: CellChoice) -> tuple[str, ...]:
-    """The cells that could notice a mutant in different ways; ``focus`` has the fastest first.
-
-    The first is the fastest in float32, whose tolerances are the narrowest; to locate, the fastest of those whose
-    modules the reference knows. Then follow in turn the one with the most options that none before it has, as a fault
-    in scaled rotary positions shows only in a cell that scales them, and the one with the most focus.
-    """
-    left = sorted(focus, key=lambda name: (choice.last(cases[name]), cases[name].options.torch_dtype != "fp32"))
-    traits = {name: traits_of(cases[name]) for name in left}
-    chosen: list[str] = []
-    seen: set[object] = set()
-    while left and len(chosen) < choice.most:
-        if not any(traits[name] - seen for name in left):
-            seen.clear()
-        if not chosen:
-            best = left[0]
-        elif len(chosen) % 2:
-            best = max(left, key=lambda name: len(traits[name] - seen))
-        else:
-            best = max(left, key=lambda name: focus[name])
-        left.remove(best)
-        chosen.append(best)
-        seen |= traits[best]
-    return tuple(chosen)
-
-
-def traits_of(case: Case) -> frozenset[object]:
-    """What sets a case apart: its options, each kind of job with its method and strategy, and the module of a call."""
-    options = case.options
-    if options.call:
-        return frozenset({CALLS[options.call].body.__module__})
-    pairs = ((options.flow, each) for each in (options.method, options.strategy, options.front_end))
-    return frozenset({*options.stated.items(), *pairs})
-
-
 def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, choice: CellChoice) -> Sample:
     """The mutants of a file: a JSON list of objects with ``file``, ``function``, ``old`` and ``new``.
 
@@ -232,11 +149,11 @@ def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Ca
     root = Path(cells[0].root) if cells else Path()
     for number, entry in enumerate(entries(path), start=1):
         name = str(entry.get("id", number))
-        mutant = parsed_entry(entry, root)
-        if isinstance(mutant, str):
-            rejected[name] = mutant
+        parsed = parsed_entry(entry, root)
+        if isinstance(parsed, str):
+            rejected[name] = parsed
         else:
-            found.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, choice)))
+            found.append((parsed[0], choice.cells(coverage.reaches(*parsed), cases)))
     return Sample(mutants=tuple(found), rejected=rejected)
 
 
@@ -250,8 +167,8 @@ def entries(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def parsed_entry(entry: Mapping[str, Any], root: Path) -> Mutant | str:
-    """The mutant of an entry, or the reason why it fits no function of this version."""
+def parsed_entry(entry: Mapping[str, Any], root: Path) -> tuple[Mutant, StackFile] | str:
+    """The mutant of an entry with its file, or the reason why it fits no function of this version."""
     path = root / str(entry["file"])
     if not path.is_file():
         return f"this version has no {entry['file']}"
@@ -265,4 +182,4 @@ def parsed_entry(entry: Mapping[str, Any], root: Path) -> Mutant | str:
     function, begin = places[0]
     span = (begin, begin + len(str(entry["old"]).encode()))
     mutant = source.edited(HAND_WRITTEN, function, span, str(entry["new"]), name=str(entry.get("id", "")))
-    return mutant if is_valid(mutant, source) else "the edit does not compile, or changes no code"
+    return (mutant, source) if is_valid(mutant, source) else "the edit does not compile, or changes no code"

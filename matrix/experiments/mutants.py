@@ -126,6 +126,12 @@ class StackFile:
         """The compiled functions by qualified name and number."""
         return compiled_functions(self.text)
 
+    def function_around(self, mutant: Mutant) -> range:
+        """The lines of the outermost function around a mutant."""
+        nodes = (each.node for each in self.functions)
+        node = next(each for each in nodes if each.lineno <= mutant.line <= each.end_lineno)
+        return range(node.lineno, node.end_lineno + 1)
+
     def span(self, node: Any) -> tuple[int, int]:
         return (
             self.starts[node.lineno - 1] + node.col_offset,

@@ -18,6 +18,7 @@ from cases.injection import mutated_modules
 from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, NOTICED, mutated_case, unchanged
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_reviews, mutant_sample, mutant_values
+from matrix.experiments.cell_choice import CellChoice
 from matrix.experiments.mutation_score import (
     SAME_NUMBERS,
     SAME_VALUES,
@@ -123,7 +124,7 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
 def chosen_sample(
     version_set: VersionSet, cells: Sequence[TracedCell], cases: Mapping[str, Case], request: MutationRequest
 ) -> Sample:
-    choice = mutant_sample.CellChoice(most=request.most, locate=request.locate)
+    choice = CellChoice(most=request.most, locate=request.locate)
     if request.hand_written is not None:
         return mutant_sample.hand_written(request.hand_written, cells, cases, choice=choice)
     if request.again is not None:

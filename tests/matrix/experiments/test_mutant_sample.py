@@ -11,8 +11,9 @@ from cases.injection.mutant_suite import mutated_case
 from cases.space.renamed import current_case_id
 from cases.suite import CASES
 from matrix.errors import UserError
+from matrix.experiments.cell_choice import CellChoice
 from matrix.experiments.executed_lines import TracedCell
-from matrix.experiments.mutant_sample import CellChoice, Coverage, Sample, again, chosen_cells, draw, hand_written
+from matrix.experiments.mutant_sample import Sample, again, draw, hand_written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,48 +68,6 @@ def test_files_can_be_chosen(root: Path) -> None:
 def test_a_removed_environment_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the environment was removed"):
         a_draw(tmp_path / "gone")
-
-
-def chosen(most: int, *names: str, locate: bool = False, **focus: float) -> tuple[str, ...]:
-    """The cells for a mutant that these execute; ``focus`` has the cells of one call each, by the call's name."""
-    calls = {f"api-{name}": share for name, share in focus.items()}
-    return chosen_cells({**dict.fromkeys(names, 0.1), **calls}, CASES, CellChoice(most=most, locate=locate))
-
-
-def test_the_fastest_float32_cell_comes_first() -> None:
-    names = ["train-lora-single-bf16", "train-lora-single-fp32", "train-lora-ddp-bf16"]
-    assert chosen(1, *names) == (names[1],)
-    assert chosen(3, *names[::2]) == (names[0], names[2])
-
-
-def test_a_cell_with_a_reference_of_each_module_comes_first_to_locate() -> None:
-    names = ["api-use_two_lokr", "train-lora-ddp-bf16"]
-    assert chosen(1, *names) == (names[0],)
-    assert chosen(1, *names, locate=True) == (names[1],)
-    assert chosen(1, names[0], locate=True) == (names[0],)
-
-
-def test_the_next_cell_has_the_most_options_that_the_first_has_not() -> None:
-    rope = "train-full-rope_scaling_yarn-single-fp32"
-    names = ["train-full-single-fp32", "train-full-single-bf16", rope, "train-lora-ddp-bf16"]
-    assert chosen(2, *names) == (names[0], names[3])
-
-
-def test_a_call_of_another_module_comes_before_others() -> None:
-    names = ["api-use_two_lokr", "api-use_two_loha", "api-dpo_ddp"]
-    assert chosen(2, *names) == (names[0], names[2])
-    assert chosen(9, *names) == (names[0], names[2], names[1])
-
-
-def test_every_second_further_cell_is_the_one_that_does_little_else() -> None:
-    found = chosen(3, "train-full-single-fp32", use_two_lokr=0.2, dpo_ddp=0.1, use_two_loha=0.9, kto_ddp=0.3)
-    assert found == ("train-full-single-fp32", "api-use_two_lokr", "api-use_two_loha")
-
-
-def test_the_focus_is_the_share_of_the_file_in_what_a_cell_executes(root: Path) -> None:
-    coverage = Coverage.of([a_cell(root, FAST, peft={2}, torch={1, 2, 3}), a_cell(root, SLOW, peft={2}, torch=set())])
-    mutant = next(mutant for mutant, _ in a_draw(root, files="peft/*").mutants if mutant.line == 2)
-    assert coverage.cells_of(mutant) == {FAST: 0.25, SLOW: 1.0}
 
 
 def test_mutants_run_again_by_their_ids(root: Path) -> None:
