@@ -23,11 +23,12 @@ class Reach:
     """What a cell executes of the code around a mutant.
 
     ``focus`` is the share of the mutant's file in the lines that the cell executes: a job that does little else than
-    what the file does is likely to look at it. ``lines`` are those of the mutant's function.
+    what the file does is likely to look at it. ``distances`` has the executed lines of the mutant's function, and how
+    far each is from the mutant.
     """
 
     focus: float
-    lines: frozenset[int] = frozenset()
+    distances: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ class Coverage:
         """The cells that execute the code of a mutant, the fastest first."""
         lines = self.by_file.get(mutant.file, {})
         numbers = sorted({number for line in mutant.lines for number in lines.get(line, ())})
-        function = frozenset(source.function_around(mutant))
-        return {self.cells[each].case: self.reach(each, mutant.file, function) for each in numbers}
+        near = {each: max(mutant.line - each, each - mutant.last, 0) for each in source.function_around(mutant)}
+        return {self.cells[each].case: self.reach(each, mutant.file, near) for each in numbers}
 
-    def reach(self, number: int, file: str, function: frozenset[int]) -> Reach:
+    def reach(self, number: int, file: str, near: Mapping[int, int]) -> Reach:
         executed = self.cells[number].files[file]
-        return Reach(len(executed) / self.totals[number], function & frozenset(executed))
+        focus = len(executed) / self.totals[number]
+        return Reach(focus, {line: distance for line, distance in near.items() if line in executed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +76,14 @@ class CellChoice:
         """The cells that could notice a mutant in different ways; ``reaches`` has the fastest first.
 
         The first is the fastest in float32, whose tolerances are the narrowest; to locate, the fastest of those whose
-        modules the reference knows. Then follow in turn the one that executes the most lines of the function that none
+        modules the reference knows. Then follow in turn the one that executes the most lines near the mutant that none
         before it does, as a changed condition shows only where it decides otherwise; the one with the most options
         that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them; and the
         one with the most focus.
         """
         left = sorted(reaches, key=lambda name: (self.is_last(cases[name]), cases[name].options.torch_dtype != "fp32"))
-        lines = Unseen({name: reaches[name].lines for name in left})
-        traits = Unseen({name: traits_of(cases[name]) for name in left})
+        lines = Unseen({name: {line: 0.5**far for line, far in reaches[name].distances.items()} for name in left})
+        traits = Unseen({name: dict.fromkeys(traits_of(cases[name]), 1.0) for name in left})
         orders: tuple[Callable[[Sequence[str]], str], ...] = (
             lines.most,
             lambda names: traits.most(names) or traits.most_again(names),
@@ -104,23 +106,26 @@ class CellChoice:
 
 @dataclass(frozen=True)
 class Unseen:
-    """Prefers the cells with the most of what no cell seen before has; ``sets`` is what each has."""
+    """Prefers the cells with the most of what none seen before has; ``weights`` is what each has, with its weight."""
 
-    sets: Mapping[str, frozenset[Any]]
+    weights: Mapping[str, Mapping[Any, float]]
     seen: set[Any] = field(default_factory=set)
 
     def most(self, names: Sequence[str]) -> str:
         """The first of the cells with the most; empty if none has anything that was not seen."""
-        best = max(names, key=lambda name: len(self.sets[name] - self.seen))
-        return best if self.sets[best] - self.seen else ""
+        best = max(names, key=self.unseen)
+        return best if self.unseen(best) else ""
 
     def most_again(self, names: Sequence[str]) -> str:
         """The same after all was seen, from the start."""
         self.seen.clear()
         return self.most(names)
 
+    def unseen(self, name: str) -> float:
+        return sum(weight for each, weight in self.weights[name].items() if each not in self.seen)
+
     def see(self, name: str) -> None:
-        self.seen.update(self.sets[name])
+        self.seen.update(self.weights[name])
 
 
 def traits_of(case: Case) -> frozenset[object]:
