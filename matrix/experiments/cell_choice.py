@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.api import CALLS
 from matrix.run import location
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from cases.space.case import Case
     from matrix.experiments.executed_lines import TracedCell
     from matrix.experiments.mutants import Mutant, StackFile
+
+WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+STEM: Final = 5  # letters of a word that count: decay and decayed, embedding and embeddings are alike
 
 
 @dataclass(frozen=True)
@@ -72,22 +77,33 @@ class CellChoice:
     most: int
     locate: bool = False
 
-    def cells(self, reaches: Mapping[str, Reach], cases: Mapping[str, Case]) -> tuple[str, ...]:
+    def cells_of(
+        self, mutant: Mutant, source: StackFile, coverage: Coverage, cases: Mapping[str, Case]
+    ) -> tuple[str, ...]:
+        return self.cells(coverage.reaches(mutant, source), cases, words_of(mutant))
+
+    def cells(
+        self, reaches: Mapping[str, Reach], cases: Mapping[str, Case], words: frozenset[str] = frozenset()
+    ) -> tuple[str, ...]:
         """The cells that could notice a mutant in different ways; ``reaches`` has the fastest first.
+
+        ``words`` are those of the mutant.
 
         The first is the fastest in float32, whose tolerances are the narrowest; to locate, the fastest of those whose
         modules the reference knows. Then follow in turn the one that executes the most lines near the mutant that none
         before it does, as a changed condition shows only where it decides otherwise; the one with the most options
-        that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them; and the
-        one with the most focus.
+        that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them; the one
+        with the most focus; and the one whose words are most like those of the mutant.
         """
         left = sorted(reaches, key=lambda name: (self.is_last(cases[name]), cases[name].options.torch_dtype != "fp32"))
         lines = Unseen({name: {line: 0.5**far for line, far in reaches[name].distances.items()} for name in left})
         traits = Unseen({name: dict.fromkeys(traits_of(cases[name]), 1.0) for name in left})
+        likeness = likenesses(words, {name: stems(f"{name} {cases[name].why}") for name in left})
         orders: tuple[Callable[[Sequence[str]], str], ...] = (
             lines.most,
             lambda names: traits.most(names) or traits.most_again(names),
             lambda names: max(names, key=lambda name: reaches[name].focus),
+            lambda names: max(names, key=lambda name: likeness[name]),
         )
         chosen: list[str] = []
         turns = cycle(orders)
@@ -126,6 +142,22 @@ class Unseen:
 
     def see(self, name: str) -> None:
         self.seen.update(self.weights[name])
+
+
+def words_of(mutant: Mutant) -> frozenset[str]:
+    """The words of the lines that a mutant changes, of their function, and of its file."""
+    return stems(f"{mutant.file} {mutant.where} {mutant.before} {mutant.after}")
+
+
+def stems(text: str) -> frozenset[str]:
+    return frozenset(each.rstrip("s")[:STEM].lower() for each in WORD.findall(text))
+
+
+def likenesses(words: frozenset[str], others: Mapping[str, frozenset[str]]) -> dict[str, float]:
+    """How many of these words each of the others has; a word that few of them have counts more."""
+    counts = Counter(each for found in others.values() for each in found)
+    weights = {each: math.log(len(others) / count) for each, count in counts.items() if each in words}
+    return {name: sum(weights.get(each, 0.0) for each in found) for name, found in others.items()}
 
 
 def traits_of(case: Case) -> frozenset[object]:

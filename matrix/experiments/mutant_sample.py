@@ -89,7 +89,7 @@ def draw(
         if len(drawn) == count:
             break
         if is_valid(mutant, sources[mutant.file]):
-            drawn.append((mutant, choice.cells(coverage.reaches(mutant, sources[mutant.file]), cases)))
+            drawn.append((mutant, choice.cells_of(mutant, sources[mutant.file], coverage, cases)))
     lines = line_shares.shares(sources.values(), coverage.by_file)
     return Sample(mutants=tuple(drawn), files=tuple(counts), lines=tuple(lines))
 
@@ -104,7 +104,7 @@ def again(
     found = {mutant.id: (mutant, source) for mutant, source in mutants if mutant.id in wanted}
     return Sample(
         lines=tuple(line_shares.shares(sources, coverage.by_file)),
-        mutants=tuple((each, choice.cells(coverage.reaches(each, source), cases)) for each, source in found.values()),
+        mutants=tuple((each, choice.cells_of(each, source, coverage, cases)) for each, source in found.values()),
         rejected=dict.fromkeys(sorted(set(wanted) - found.keys()), "this version has no such code"),
     )
 
@@ -153,7 +153,7 @@ def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Ca
         if isinstance(parsed, str):
             rejected[name] = parsed
         else:
-            found.append((parsed[0], choice.cells(coverage.reaches(*parsed), cases)))
+            found.append((parsed[0], choice.cells_of(*parsed, coverage, cases)))
     return Sample(mutants=tuple(found), rejected=rejected)
 
 
