@@ -85,6 +85,12 @@ def lora_dropout_rate(_ctx: Context) -> Iterator[Check]:
     model = adapted(layers(), {"default": (RATE, SCALE)}).train()
     given = inputs()
     yield from masks.dropped(update(model, layers(), given), SCALE * given, RATE)
+    half = SIZE // 2
+    with torch.no_grad():
+        model.base_model.model[0].lora_A["default"].weight[:half] = torch.eye(half).repeat(1, 2)
+    sums = update(model, layers(), given)[:, :half]  # two inputs each: zero only if both are dropped
+    off = abs(float((sums == 0).double().mean()) - RATE**2)
+    yield at_most("share of sums without an input off", off, masks.bound(sums.numel()))
 
 
 @call(GROUP, phase=Phase.FORWARD)

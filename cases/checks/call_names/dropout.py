@@ -40,6 +40,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "inputs within the noise, training={training}",
     ),
     "cases.behaviour.dropout.randomness": (
+        "share of sums without an input off",
         "update off in evaluation",
         "update off after eval within disable_adapter",
         "share of differing masks off, two passes",
