@@ -61,7 +61,6 @@ def measure(
     """
     directory = cache_folder() / "lines" / request.resolved_device
     raw = directory / RAW / version_set.key
-    shutil.rmtree(raw, ignore_errors=True)
     forget_unmeasured(directory, version_set.key)
     traced = replace(
         request,
@@ -104,15 +103,16 @@ def lacks(outcome: Outcome, lines: Mapping[str, object]) -> bool:
 
 
 def forget_unmeasured(directory: Path, key: str) -> None:
-    """Remove outcomes of a set without lines, so that the next run measures these cells again.
+    """Remove what an interrupted run of a set recorded, and its outcomes without lines: the next run measures again.
 
     Raises:
         UserError: another process measures there.
     """
-    if not (directory / store.RUN).exists():
-        return
     lock = store.lock_directory(directory)
     try:
+        shutil.rmtree(directory / RAW / key, ignore_errors=True)
+        if not (directory / store.RUN).exists():
+            return
         _, _, outcomes = store.read(directory)
         lines = stored_lines(directory / FILE, key)
         kept = [each for each in outcomes if each.set != key or not lacks(each, lines)]

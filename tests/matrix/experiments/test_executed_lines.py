@@ -6,10 +6,13 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from cases.injection.line_suite import LINES
 from cases.space.verdict import Verdict
+from matrix.errors import UserError
 from matrix.experiments import executed_lines
 from matrix.experiments.executed_lines import harvest, stored_lines
 from matrix.run import request as run_request
@@ -18,9 +21,6 @@ from matrix.run.outcome import Outcome, RunRecord
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
 from matrix.versions import sets
-
-if TYPE_CHECKING:
-    import pytest
 
 VERSION_SET = next(each for each in sets.load() if each.key == "2026-11")
 
@@ -121,3 +121,16 @@ def test_cells_whose_lines_are_missing_are_counted_and_measured_again(
     assert measured(runs, monkeypatch, tmp_path) == (sorted([FIRST, SECOND]), [])
     assert measured(runs, monkeypatch, tmp_path) == (sorted([FIRST, SECOND]), [])
     assert runs.ran == [[FIRST, SECOND, THIRD, FOURTH], [SECOND, THIRD], []]
+
+
+def test_what_another_process_records_is_not_removed(tmp_path: Path) -> None:
+    record(tmp_path / executed_lines.RAW / VERSION_SET.key, "a-case", "0-0", "1")
+    lock = store.lock_directory(tmp_path)
+    try:
+        with pytest.raises(UserError, match="is in use"):
+            executed_lines.forget_unmeasured(tmp_path, VERSION_SET.key)
+    finally:
+        lock.close()
+    assert (tmp_path / executed_lines.RAW / VERSION_SET.key / "a-case").exists()
+    executed_lines.forget_unmeasured(tmp_path, VERSION_SET.key)
+    assert not (tmp_path / executed_lines.RAW / VERSION_SET.key).exists()
