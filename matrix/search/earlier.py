@@ -20,21 +20,29 @@ NOTE: Final = "only the fix found earlier ran again"
 
 @dataclass(kw_only=True)
 class EarlierFixes(FixSearch):
-    """Tries the earlier fix of each task, and nothing else. ``known`` has these fixes by red cell."""
+    """Tries the earlier fix of each task, and nothing else. ``known`` has these fixes by red cell.
+
+    A fix that cannot run is not among the results, and ``left_out`` says why: that it failed was not shown.
+    """
 
     known: Mapping[str, Fix] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # reasons by red cell
 
     def run(self) -> tuple[Fix, ...]:
         for kind in Kind:
             for tasks in self.open_tasks() if kind in self.kinds else ():
                 self.prove_again(kind, [task for task in tasks if self.known[task.cell].kind is kind])
-        return self.fixes(self.tasks)
+        return self.fixes(task for task in self.tasks if task.cell not in self.left_out)
 
     def prove_again(self, kind: Kind, tasks: list[FixTask]) -> None:
-        for task in tasks:
-            task.notes.append(f"{NOTE}; {self.known[task.cell].within}")
         found = {task: self.green_cell(task, self.known[task.cell]) for task in tasks}
-        self.try_candidates(kind, "", self.affordable({task: [each] for task, each in found.items() if each}))
+        candidates = self.affordable({task: [each] if each else [] for task, each in found.items()})
+        for task in tasks:
+            fix = self.known[task.cell]
+            task.notes.append(f"{NOTE}; {fix.within}")
+            if not candidates[task]:
+                self.left_out[task.cell] = task.skipped.get(fix.to_set, "no longer known")
+        self.try_candidates(kind, "", {task: each for task, each in candidates.items() if each})
 
     def green_cell(self, task: FixTask, fix: Fix) -> Neighbour | None:
         """The green cell of a fix; None if today's grid, table or package index does not have it."""

@@ -93,12 +93,14 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
         UserError: an option is invalid, or no red cell matches.
     """
     run_request.check()
+    if wish.look_up and wish.again:
+        raise UserError("--look-up runs nothing; leave out it or --again")
     measured = knowledge.outcomes(wish.results, only=needed_cases(wish))
     before = tuple(each for each in measured if of_device(each, run_request.resolved_device))
     cases = {**cases_outside_grid(before), **run_request.suite.cases}
     problems = known_problems.load()
     chosen_cells = cells(run_request, wish, cases, verdicts(before))
-    again = earlier_fixes(wish.results, run_request.resolved_device) if wish.again else {}
+    again = earlier_fixes(wish, run_request.resolved_device) if wish.again else {}
     return FixRequest(
         run_request=run_request,
         cells=having(again, chosen_cells) if wish.again else chosen_cells,
@@ -112,10 +114,15 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
     )
 
 
-def earlier_fixes(results: Path, device: str) -> dict[str, Fix]:
-    """Return the fixes that earlier searches found, by red cell, each with the machine and the day of its search."""
-    known = remedies.load(results, device=device).items()
-    return {cell: each.fix.model_copy(update={"within": first_search(each)}) for cell, each in known if each.green}
+def earlier_fixes(wish: FixOptions, device: str) -> dict[str, Fix]:
+    """Return the fixes of these kinds that earlier searches found, by red cell, with the machine and day of each."""
+    known = remedies.load(wish.results, device=device).items()
+    chosen_kinds = kinds(wish.only)
+    return {
+        cell: each.fix.model_copy(update={"within": first_search(each)})
+        for cell, each in known
+        if each.green and each.fix.kind in chosen_kinds
+    }
 
 
 def first_search(remedy: Remedy) -> str:
@@ -246,7 +253,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     directory = ctx.store.directory
     try:
         chosen_search = partial(EarlierFixes, known=order.again) if order.again else FixSearch
-        fixes = chosen_search(
+        searching = chosen_search(
             runner=PipelineRunner(ctx=ctx, table=table, before=tuple(map(outcome_rows.whole, order.before))),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
@@ -256,7 +263,10 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
             radius=order.radius,
             kinds=order.kinds,
             note=lambda so_far: write(so_far, directory),
-        ).run()
+        )
+        fixes = searching.run()
+        for cell, why in searching.left_out.items() if isinstance(searching, EarlierFixes) else ():
+            say(f"{cell}: its earlier fix did not run ({why})")
     except UserError:
         ctx.store.abandon()
         raise

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from cases.space.case import Case
 from cases.space.options import Options
 from cases.space.verdict import Verdict
@@ -329,13 +331,33 @@ def test_an_earlier_fix_that_is_red_now_is_none() -> None:
     assert (fix.kind, fix.to_case) == (Kind.NONE, "")
 
 
-def test_an_earlier_move_runs_again_on_the_same_set() -> None:
-    earlier = search(
-        FakeRunner(green_on(lambda p: p["peft"] == "2.0"), greens=frozenset({str(CellKey("2026-11", a_case().id))})),
+def an_earlier_move() -> Fix:
+    green = frozenset({str(CellKey("2026-11", a_case().id))})
+    return search(
+        FakeRunner(green_on(lambda pins: pins["peft"] == "2.0"), greens=green),
         a_case(),
         [a_set("2026-11", peft="2.0", trl="2.0")],
     )
+
+
+def test_an_earlier_move_runs_again_on_the_same_set() -> None:
+    earlier = an_earlier_move()
     assert earlier.to_set == "2025-09+peft2.0"
-    runner = FakeRunner(green_on(lambda p: p["peft"] == "2.0"))
+    runner = FakeRunner(green_on(lambda pins: pins["peft"] == "2.0"))
     fix = search(runner, a_case(), known={str(CellKey(a_set().key, a_case().id)): earlier})
     assert (fix.kind, fix.to_set, fix.runs) == (Kind.VERSIONS, earlier.to_set, 2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"environments": 0}, "no environment left"),
+        ({"runner": FakeRunner(green_if(lambda _: True), unknown_pins=frozenset({"2.0"}))}, "cannot be resolved"),
+    ],
+)
+def test_an_earlier_fix_that_cannot_run_is_left_out_with_the_reason(limits: Mapping[str, Any], why: str) -> None:
+    task = FixTask(version_set=a_set(), case=a_case())
+    given = {"runner": FakeRunner(green_if(lambda _: True)), "known": {task.cell: an_earlier_move()}, **limits}
+    again = EarlierFixes(tasks=[task], table=[a_set()], cases={}, **given)
+    assert again.run() == ()
+    assert again.left_out == {task.cell: why}

@@ -79,6 +79,21 @@ def test_without_an_earlier_fix_there_is_none_to_run_again(
     assert "no earlier search found a fix for any of these cells" in err
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--only", "versions"), "no earlier search found a fix for any of these cells"),
+        (("--look-up",), "--look-up runs nothing"),
+    ],
+)
+def test_only_fixes_of_the_chosen_kinds_run_again(
+    ftmatrix: Command, results: Callable[[Fix], tuple[str, str]], more: tuple[str, ...], message: str
+) -> None:
+    code, out, err = ftmatrix("fix", CELL, "--again", *more, "--device", "cpu", *results(GREEN))
+    assert (code, out) == (2, "")
+    assert message in err
+
+
 def test_json_has_the_same_fix(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--json", "--device", "cpu", *results(GREEN))
     (found,) = json.loads(out)["fixes"]
