@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matrix.experiments.mutants import Mutant, StackFile
 
 WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-STEM: Final = 5  # letters of a word that count: decay and decayed, embedding and embeddings are alike
+STEM: Final = 5  # letters of a word that count, without the s of a plural: decay and decayed, norm and norms are alike
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,11 @@ class CellChoice:
     ) -> tuple[str, ...]:
         """The cells that could notice a mutant in different ways; ``reaches`` has the fastest first.
 
-        ``words`` are those of the mutant.
-
         The first is the fastest in float32, whose tolerances are the narrowest; to locate, the fastest of those whose
         modules the reference knows. Then follow in turn the one that executes the most lines near the mutant that none
         before it does, as a changed condition shows only where it decides otherwise; the one with the most options
         that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them; the one
-        with the most focus; and the one whose words are most like those of the mutant.
+        with the most focus; and the one whose name and purpose have most of ``words``, those of the mutant.
         """
         left = sorted(reaches, key=lambda name: (self.is_last(cases[name]), cases[name].options.torch_dtype != "fp32"))
         lines = Unseen({name: {line: 0.5**far for line, far in reaches[name].distances.items()} for name in left})
@@ -150,7 +148,7 @@ def words_of(mutant: Mutant) -> frozenset[str]:
 
 
 def stems(text: str) -> frozenset[str]:
-    return frozenset(each.rstrip("s")[:STEM].lower() for each in WORD.findall(text))
+    return frozenset(each.lower().removesuffix("s")[:STEM] for each in WORD.findall(text) if len(each) > 1)
 
 
 def likenesses(words: frozenset[str], others: Mapping[str, frozenset[str]]) -> dict[str, float]:

@@ -1,11 +1,11 @@
-"""The cells for a mutant differ in what they execute of its function, in their options, and in their focus."""
+"""The cells for a mutant differ in what they execute near it, in their options, their focus, and their words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cases.suite import CASES
-from matrix.experiments.cell_choice import CellChoice, Coverage, Reach
+from matrix.experiments.cell_choice import CellChoice, Coverage, Reach, words_of
 from matrix.experiments.executed_lines import TracedCell
 from matrix.experiments.mutants import StackFile, generate
 
@@ -45,7 +45,7 @@ def test_a_call_of_another_module_comes_before_others() -> None:
     assert chosen(9, *names) == (names[0], names[2], names[1])
 
 
-def test_every_second_further_cell_is_the_one_that_does_little_else() -> None:
+def test_a_later_cell_is_the_one_that_does_little_else() -> None:
     found = chosen(3, "train-full-single-fp32", use_two_lokr=0.2, dpo_ddp=0.1, use_two_loha=0.9, kto_ddp=0.3)
     assert found == ("train-full-single-fp32", "api-use_two_lokr", "api-use_two_loha")
 
@@ -61,6 +61,31 @@ def test_lines_near_the_mutant_that_no_cell_before_executes_come_first() -> None
     assert found == ("train-full-single-fp32", "api-kto_ddp", "api-use_two_lokr", "api-dpo_ddp")
     without = {name: Reach(each.focus) for name, each in reaches.items()}
     assert CellChoice(most=2).cells(without, CASES) != found[:2]
+
+
+def test_the_words_of_a_mutant_are_those_of_its_file_function_and_lines() -> None:
+    source = StackFile(
+        "peft/tuners/a.py", b"class LoraLayer:\n    def scales(self, s, use_rslora):\n        return s * 2\n"
+    )
+    mutant = next(each for each in generate(source) if each.line == 3)
+    assert words_of(mutant) >= {"peft", "tuner", "lora", "layer", "scale", "retur"}
+    assert "" not in words_of(mutant)
+
+
+def test_of_the_words_of_a_mutant_a_rare_one_counts_most() -> None:
+    names = [
+        "train-full-single-fp32",
+        "api-dpo_ddp",
+        "api-kto_ddp",
+        "api-use_two_lokr",
+        "api-use_two_loha",
+        "api-rslora_scaling",
+    ]
+    reaches = {name: Reach(1 / number, {}) for number, name in enumerate(names, start=1)}
+    words = frozenset({"ddp", "rslor"})
+    with_words, without = (CellChoice(most=4).cells(reaches, CASES, each) for each in (words, frozenset()))
+    assert with_words[3] == "api-rslora_scaling"
+    assert without[3] != "api-rslora_scaling"
 
 
 def test_a_reach_has_the_share_of_the_file_and_the_lines_of_the_function(tmp_path: Path) -> None:
