@@ -80,11 +80,15 @@ def target_by_expression(ctx: Context) -> Iterator[Check]:
     yield from selected(ctx, dict.fromkeys(placed, USUAL), target_modules=expression)
 
 
+def every_linear() -> list[str]:
+    """The linear layers of the model but its head."""
+    return [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
+
+
 @call(SELECTING, phase=Phase.ADAPT)
 def target_all_linear(ctx: Context) -> Iterator[Check]:
     """target_modules="all-linear" selects every linear layer but the head."""
-    placed = [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
-    yield from selected(ctx, dict.fromkeys(placed, USUAL), target_modules="all-linear")
+    yield from selected(ctx, dict.fromkeys(every_linear(), USUAL), target_modules="all-linear")
 
 
 @call(SELECTING, phase=Phase.ADAPT)
@@ -103,8 +107,7 @@ def all_transposed(ctx: Context, *, tied: bool) -> Iterator[Check]:
 @call(SELECTING, phase=Phase.ADAPT)
 def target_all_linear_tied(ctx: Context) -> Iterator[Check]:
     """target_modules="all-linear" leaves out a head that shares its matrix with the embeddings, of Llama."""
-    placed = [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
-    yield from selected(ctx, dict.fromkeys(placed, USUAL), tied=True, target_modules="all-linear")
+    yield from selected(ctx, dict.fromkeys(every_linear(), USUAL), tied=True, target_modules="all-linear")
 
 
 @call(SELECTING, phase=Phase.ADAPT)
@@ -115,7 +118,10 @@ def target_all_transposed_tied(ctx: Context) -> Iterator[Check]:
 
 @call(SELECTING, phase=Phase.ADAPT)
 def target_all_linear_classifier(ctx: Context) -> Iterator[Check]:
-    """target_modules="all-linear" leaves out the head of a classifier of sequences, which trains as a whole."""
+    """target_modules="all-linear" leaves out the head of a classifier of sequences, which trains as a whole.
+
+    Only names are compared; no outputs are.
+    """
     from peft import get_peft_model
     from transformers import AutoModelForSequenceClassification
 
@@ -124,8 +130,7 @@ def target_all_linear_classifier(ctx: Context) -> Iterator[Check]:
     more = {"task_type": "SEQ_CLS", "target_modules": "all-linear"}
     config = Adapter(name="first", rank=RANK, alpha=ALPHA, more=more).config()
     model = get_peft_model(base, config, adapter_name="first")
-    placed = {name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))}
-    wrong = ranks(model).keys() ^ placed
+    wrong = ranks(model).keys() ^ {*every_linear()}
     yield equal("layers adapted or left out by mistake", reference.written(wrong), "none")
     heads = {name for name in reference.trained(model) if ".lora_" not in name}
     yield equal("other weights that train", reference.written(heads), "score.first.weight")  # the adapter's copy of it
@@ -140,8 +145,7 @@ def target_all_linear_twice(ctx: Context) -> Iterator[Check]:
         ctx, first, Adapter(name="first", rank=RANK, alpha=ALPHA, more={"target_modules": "all-linear"})
     )
     model.set_adapter("first")
-    placed = [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
-    yield from as_placed(model.eval(), dict.fromkeys(placed, USUAL), base)
+    yield from as_placed(model.eval(), dict.fromkeys(every_linear(), USUAL), base)
 
 
 @call(SELECTING, phase=Phase.ADAPT, requires=("exclude_modules",))

@@ -32,7 +32,7 @@ PACKED = 16  # tokens of a packed row
 
 
 def entries_of(made: Any) -> dict[str, float]:
-    """What an evaluation returns or logs."""
+    """The metrics that an evaluation returns or logs."""
     found = made.evaluate()
     for entry in made.state.log_history:
         found = {**entry, **found}

@@ -67,7 +67,7 @@ def trl_loads_own_code(ctx: Context) -> Iterator[Check]:
 
 
 def takes_kwargs(kind: str) -> bool:
-    """Earlier versions of some trainers load a path with from_pretrained's defaults alone, or none."""
+    """Return whether a trainer takes model_init_kwargs; earlier versions load a path with defaults alone, or none."""
     return "model_init_kwargs" in alignment.options_of(kind)
 
 
@@ -79,7 +79,7 @@ def tensors(model: Any) -> dict[str, Any]:
 def trl_loads_paths(ctx: Context) -> Iterator[Check]:
     """TRL's trainers load a model from its path with the checkpoint's weights, and as model_init_kwargs say.
 
-    Without model_init_kwargs, all of them are from_pretrained's defaults.
+    Without model_init_kwargs, the settings are from_pretrained's defaults.
     """
     folder = str(architectures.plain_checkpoint(ctx.cache))
     wanted = tensors(ingredients.base(ctx))

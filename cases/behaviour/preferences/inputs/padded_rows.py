@@ -45,13 +45,17 @@ def trl_pads_to_multiples(ctx: Context) -> Iterator[Check]:
 
 
 UNEVEN = ((6, 1, 2), (1, 6, 3), (3, 2, 5), (2, 4, 1))  # the longest prompt has the shortest answers
-PAIRED = ("DPO", "KTO", "CPO", "ORPO")
+WITH_PROMPTS = ("DPO", "KTO", "CPO", "ORPO")
 
 
 def wanted(kind: str, rows: list[list[list[int]]]) -> list[list[int]]:
     """The sequences of a batch by hand, without a start."""
-    answers = (1,) if kind == "KTO" else (1, 2)
-    return [[*row[0], *row[place], tiny.END] for place in answers for row in rows]
+    return answered(rows, (1,) if kind == "KTO" else (1, 2))
+
+
+def answered(rows: list[list[list[int]]], places: tuple[int, ...]) -> list[list[int]]:
+    """The prompts, each with its answer at these places of a row and an end."""
+    return [[*row[0], *row[place], tiny.END] for place in places for row in rows]
 
 
 def read_by(ctx: Context, kind: str) -> Read:
@@ -72,7 +76,7 @@ def read_by(ctx: Context, kind: str) -> Read:
 @call(GROUP, phase=Phase.FORWARD)
 def pairs_read_whole(ctx: Context) -> Iterator[Check]:
     """The models of DPOTrainer and its kin read every sequence of a batch whole, from the prompt to the end token."""
-    for kind in known(PAIRED):
+    for kind in known(WITH_PROMPTS):
         rows = [row for ids, mask in read_by(ctx, kind) for row in batches.plain(ids, mask)]
         found = [list(row)[int(row[:1] == (tiny.START,)) :] for row in rows]
         lacking = [ids for ids in wanted(kind, policies.texts(UNEVEN)) if ids not in found]
@@ -82,7 +86,7 @@ def pairs_read_whole(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.FORWARD)
 def pairs_without_empty_columns(ctx: Context) -> Iterator[Check]:
     """The models of DPOTrainer and its kin read no column of a batch that is padding in every row."""
-    for kind in known(PAIRED):
+    for kind in known(WITH_PROMPTS):
         passes = read_by(ctx, kind)
         yield at_least(f"passes, {kind}", len(passes), 1)
         empty = [int((mask.sum(0) == 0).sum()) for _, mask in passes]
@@ -112,7 +116,7 @@ def sft_marks_completions(ctx: Context) -> Iterator[Check]:
         prompt=[policies.text(row[0]).strip() for row in rows], completion=[policies.text(row[1]) for row in rows]
     )
     masks = [[0] * len(row[0]) + [1] * (len(row[1]) + 1) for row in rows]
-    ids = wanted("KTO", rows)
+    ids = answered(rows, (1,))
     for only in (None, True, False):
         settings = {"per_device_train_batch_size": len(rows), "completion_only_loss": only}
         given = {"remove_unused_columns": True, "learning_rate": 0.0, **settings}

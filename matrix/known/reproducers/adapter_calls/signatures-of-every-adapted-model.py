@@ -1,4 +1,4 @@
-"""peft.helpers.update_forward_signature changes the signature of every PeftModel, and then refuses the next model.
+"""peft.helpers.update_forward_signature changes the signatures of all PeftModels: that of the next model does nothing.
 
 It means to copy the method before it changes its signature, but deepcopy returns a function as it is. Shows with peft
 0.14 and 0.21. No thread found on 2026-11-27; related: huggingface/peft#784.
