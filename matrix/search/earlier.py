@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from matrix.search.finder import FixSearch
-from matrix.search.fixes import Kind
+from matrix.search.fixes import ALONE, Kind
 from matrix.search.target import advice, other_set
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from matrix.search.fixes import Fix
     from matrix.search.target import FixTask, Neighbour
-
-NOTE: Final = "only the fix found earlier ran again"
 
 
 @dataclass(kw_only=True)
@@ -39,7 +37,7 @@ class EarlierFixes(FixSearch):
         candidates = self.affordable({task: [each] if each else [] for task, each in found.items()})
         for task in tasks:
             fix = self.known[task.cell]
-            task.notes.append(f"{NOTE}; {fix.within}")
+            task.notes.append(f"{ALONE}; {fix.within}")
             if not candidates[task]:
                 self.left_out[task.cell] = task.skipped.get(fix.to_set, "no longer known")
         self.try_candidates(kind, "", {task: each for task, each in candidates.items() if each})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA: Final = 2
+ALONE: Final = "only the fix found earlier ran again"  # begins what such a search was ``within``
 
 
 class Kind(StrEnum):

@@ -64,6 +64,12 @@ class Remedy:
         return f"{self.found.hardware}, {self.found.generated:%Y-%m-%d}"
 
     @property
+    def searched(self) -> str:
+        """What the search that found the fix tried, whether or not the fix ran again since."""
+        within = self.fix.within.removeprefix(f"{fixes.ALONE}; ")
+        return within if within != self.fix.within else f"searched on {self.where}: {within}"
+
+    @property
     def proof(self) -> str:
         """The green cell with its runs, machine and day; empty if there is none."""
         if not self.green:

@@ -19,7 +19,6 @@ from matrix.known import known_problems
 from matrix.run import store
 from matrix.run.progress import Silent
 from matrix.run.request import prepare_context
-from matrix.search import earlier
 from matrix.search import fixes as known_fixes
 from matrix.search.earlier import EarlierFixes
 from matrix.search.finder import OFF_GRID, FixSearch
@@ -119,16 +118,10 @@ def earlier_fixes(wish: FixOptions, device: str) -> dict[str, Fix]:
     known = remedies.load(wish.results, device=device).items()
     chosen_kinds = kinds(wish.only)
     return {
-        cell: each.fix.model_copy(update={"within": first_search(each)})
+        cell: each.fix.model_copy(update={"within": each.searched})
         for cell, each in known
         if each.green and each.fix.kind in chosen_kinds
     }
-
-
-def first_search(remedy: Remedy) -> str:
-    """Return what the search that found a fix tried, whether or not the fix ran again since."""
-    within = remedy.fix.within.removeprefix(f"{earlier.NOTE}; ")
-    return within if within != remedy.fix.within else f"searched on {remedy.where}: {within}"
 
 
 def having(again: Mapping[str, Fix], chosen_cells: Sequence[Cell]) -> tuple[Cell, ...]:
