@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,6 +148,7 @@ def words_of(mutant: Mutant) -> frozenset[str]:
     return stems(f"{mutant.file} {mutant.where} {mutant.before} {mutant.after}")
 
 
+@cache  # the words of a case count for each mutant that it executes
 def stems(text: str) -> frozenset[str]:
     return frozenset(each.lower().removesuffix("s")[:STEM] for each in WORD.findall(text) if len(each) > 1)
 

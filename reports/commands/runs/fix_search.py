@@ -93,7 +93,7 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
     """
     run_request.check()
     if wish.look_up and wish.again:
-        raise UserError("--look-up runs nothing; leave out it or --again")
+        raise UserError("--look-up runs nothing, and --again runs fixes; leave one of them out")
     measured = knowledge.outcomes(wish.results, only=needed_cases(wish))
     before = tuple(each for each in measured if of_device(each, run_request.resolved_device))
     cases = {**cases_outside_grid(before), **run_request.suite.cases}
